@@ -1,0 +1,80 @@
+# Every target makes and reuses its own virtual environment: a fresh machine needs Python 3.11+ and make, nothing else.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do command -v $$p >/dev/null 2>&1 && \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TARGET ?=
+OUT ?= build/conformance
+PROFILE ?= core
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format typecheck contracts unit coverage generate build bench e2e fuzz crash conformance conformance-self clean
+
+help: ## what you can type
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "BigFleet needs Python 3.11 or newer on PATH"; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(READY) ## see BigFleet do its job on embedded defaults
+	@$(BIN)/bigfleet decide
+
+test: $(READY) lint typecheck contracts unit ## everything that must never break
+
+unit: $(READY) ## the test suite alone
+	$(BIN)/python -m pytest tests
+
+coverage: $(READY) ## the test suite with a coverage report
+	$(BIN)/python -m pytest tests --cov --cov-report=term --cov-report=xml
+
+lint: $(READY) ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## rewrite the tree in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+typecheck: $(READY) ## strict types
+	$(BIN)/mypy
+
+contracts: $(READY) ## layers and pure cores
+	$(BIN)/lint-imports
+
+generate: $(READY) ## regenerate wire modules and generated documents
+	$(BIN)/python tools/generate.py
+	$(BIN)/python tools/machine_states.py docs/machine-states.md
+	@if command -v go >/dev/null; then cd tools/quantity_vectors && go run . -o ../../tests/data/quantity_vectors.jsonl.gz; \
+	else echo "quantity vectors kept: regenerating them needs the Go toolchain"; fi
+
+build: $(READY) ## wheel and source distribution in dist/
+	$(BIN)/python -m build
+
+bench: $(READY) ## every engine shape against the published figures, into docs/performance.md
+	$(BIN)/python -m bench all
+
+e2e: $(READY) ## checks against real Kubernetes code; needs the Go toolchain
+	@command -v go >/dev/null || { echo "make e2e needs the Go toolchain on PATH (it builds Kubernetes' own validators)"; exit 1; }
+	$(BIN)/python -m pytest -m needs_go tests
+
+fuzz: $(READY) ## 50,000 random fleets: engine against oracle
+	$(BIN)/python tools/fuzz_engine.py --fleets 50000 --json docs/evidence/engine-fuzz.json
+
+crash: $(READY) ## kill -9 a kit provider 200 times under load
+	$(BIN)/python tools/crash.py --kills 200 --json docs/evidence/provider-crash.json
+
+conformance: $(READY) ## certify a provider: make conformance TARGET=HOST:PORT
+	@test -n "$(TARGET)" || { echo "say where your provider listens: make conformance TARGET=127.0.0.1:9000 [PROFILE=core,cloud]"; exit 2; }
+	$(BIN)/bigfleet-conformance run --target $(TARGET) --profile $(PROFILE) --out $(OUT)
+
+conformance-self: $(READY) ## certify our own fake and the skeleton provider
+	$(BIN)/python tools/conformance_self.py
+
+clean: ## remove everything that make created
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis htmlcov coverage.xml .coverage

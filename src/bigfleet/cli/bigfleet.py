@@ -1,0 +1,28 @@
+"""`bigfleet`: runs the parts of a fleet, one subcommand each."""
+
+from importlib.metadata import version as installed_version
+
+import typer
+
+from bigfleet.cli.commands import Subcommand, run
+
+SUBCOMMANDS: tuple[Subcommand, ...] = (
+    Subcommand("fake-provider", "bigfleet.cli.fake_provider", "Serve a pretend fleet on this machine."),
+)
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def bigfleet() -> None:
+    """Decide, for a whole fleet of Kubernetes clusters, which machine serves which cluster."""
+
+
+@app.command()
+def version() -> None:
+    """Print the installed version."""
+    typer.echo(installed_version("bigfleet"))
+
+
+def main() -> None:
+    run(app, SUBCOMMANDS, prog="bigfleet")

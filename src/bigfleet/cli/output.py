@@ -1,0 +1,48 @@
+"""What a command prints: a table for people, `-o json` for programs, both from the same records."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+class Output(StrEnum):
+    """The value of `-o`."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")]
+
+
+def print_record(record: Mapping[str, Any], output: Output) -> None:
+    """One thing: a JSON object, or two columns."""
+    if output is Output.JSON:
+        _print_json(record)
+        return
+    width = max((len(name) for name in record), default=0)
+    for name, value in record.items():
+        typer.echo(f"{name:<{width}}  {value}")
+
+
+def print_records(records: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Many things: a JSON array, or a table with the keys of the first as columns."""
+    if output is Output.JSON:
+        _print_json(records)
+        return
+    if not records:
+        return
+    table = Table(*records[0], box=None, header_style="bold", pad_edge=False)
+    for record in records:
+        table.add_row(*(str(value) for value in record.values()))
+    Console(file=sys.stdout, soft_wrap=True).print(table)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))

@@ -1,0 +1,75 @@
+"""Names others see: label and annotation keys, frame keys, and the names of the objects the operator writes.
+
+Owns spelling only. Every name is a pure function of its subject, so a restarted operator finds its own objects again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+API_GROUP = "bigfleet.lucy.sh"
+API_VERSION = "v1alpha1"
+
+INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+# On CapacityRequests, pods and nodes.
+OWNED_BY_POD_LABEL = f"{API_GROUP}/owned-by-pod"
+INTERRUPTION_PENALTY_ANNOTATION = f"{API_GROUP}/interruption-penalty"
+RECLAMATION_PENALTY_ANNOTATION = f"{API_GROUP}/reclamation-penalty"
+MACHINE_ID_LABEL = f"{API_GROUP}/machine-id"
+SIMULATED_LABEL = f"{API_GROUP}/simulated"
+
+# Label keys a provider must not publish: the machine has fields for them.
+RESERVED_MACHINE_LABELS = frozenset(
+    {
+        "instance-type",
+        "instance_type",
+        "instanceType",
+        "zone",
+        "availability-zone",
+        "availability_zone",
+        "capacity-type",
+        "capacity_type",
+        "capacityType",
+    }
+)
+
+MAX_OBJECT_NAME = 253
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_UPCOMING_NODE_PREFIX = "un-"
+
+
+def available_supersedes_key(fingerprint: str) -> str:
+    """The frame key of an available-capacity hint."""
+    return f"available:{fingerprint}"
+
+
+def node_supersedes_key(machine_id: str) -> str:
+    """The frame key of a node state."""
+    return f"node:{machine_id}"
+
+
+def available_capacity_name(supersedes_key: str) -> str:
+    """The AvailableCapacity object of a hint, from its whole frame key: `ac-` and 32 hexadecimal digits."""
+    return f"ac-{hashlib.sha256(supersedes_key.encode()).hexdigest()[:32]}"
+
+
+def upcoming_node_name(machine_id: str) -> str:
+    """The UpcomingNode object of a machine: its id where that makes a valid name, else sanitised with a hash."""
+    name = _UPCOMING_NODE_PREFIX + machine_id
+    if is_object_name(name):
+        return name
+    digest = hashlib.sha256(machine_id.encode()).hexdigest()[:16]
+    room = MAX_OBJECT_NAME - len(_UPCOMING_NODE_PREFIX) - len(digest) - 1
+    readable = _NOT_IN_NAMES.sub("-", machine_id.lower())[:room].strip("-")
+    return "-".join(part for part in ("un", readable, digest) if part)
+
+
+def is_object_name(name: str) -> bool:
+    """Whether Kubernetes accepts it as the name of a custom resource (a DNS-1123 subdomain)."""
+    return len(name) <= MAX_OBJECT_NAME and _OBJECT_NAME.fullmatch(name) is not None

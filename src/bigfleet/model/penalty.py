@@ -1,0 +1,53 @@
+"""Penalty buckets: dollars rounded up to a power of two, as the wire carries them.
+
+Owns the ordinals 0..27 and both directions of the conversion. Cost arithmetic always uses a bucket's upper bound,
+a deliberate overestimate; nothing here knows what the penalty is used for.
+"""
+
+from __future__ import annotations
+
+import math
+
+UNSPECIFIED = 0
+ZERO = 1
+HALF_DOLLAR = 2
+ONE_DOLLAR = 3
+LARGEST_FINITE = 26
+PINNED = 27
+BUCKETS = range(UNSPECIFIED, PINNED + 1)
+
+
+def bucket_for(dollars: float) -> int:
+    """The smallest bucket whose upper bound holds the amount; above $8,388,608 it is pinned."""
+    if math.isnan(dollars):
+        raise ValueError("penalty nan is not an amount of dollars; a number or +infinity is accepted")
+    if dollars <= 0:
+        return ZERO
+    if dollars <= 0.5:
+        return HALF_DOLLAR
+    if dollars > _DOLLARS[LARGEST_FINITE]:
+        return PINNED
+    fraction, exponent = math.frexp(dollars)
+    # dollars = fraction * 2**exponent with fraction in [0.5, 1): an exact power of two belongs one bucket lower.
+    power = exponent - 1 if fraction == 0.5 else exponent
+    return max(ONE_DOLLAR, ONE_DOLLAR + power)
+
+
+def bucket_dollars(bucket: int) -> float:
+    """The bucket's upper bound in dollars; infinity when pinned."""
+    return _DOLLARS[_checked(bucket)]
+
+
+def bucket_label(bucket: int) -> str:
+    """The bucket's name in metrics and messages: `unspecified`, `0`, `0.5`, `1`, …, `8388608`, `pinned`."""
+    return _LABELS[_checked(bucket)]
+
+
+def _checked(bucket: int) -> int:
+    if bucket not in BUCKETS:
+        raise ValueError(f"penalty bucket {bucket} is unknown; {UNSPECIFIED} to {PINNED} are accepted")
+    return bucket
+
+
+_DOLLARS = (0.0, 0.0, 0.5, *(float(2**power) for power in range(24)), math.inf)
+_LABELS = ("unspecified", "0", "0.5", *(str(2**power) for power in range(24)), "pinned")

@@ -1,0 +1,9 @@
+"""The error every part of the transport raises when it is asked for something it must refuse.
+
+A `TransportError` is a configuration fault: the process should print its one sentence and exit non-zero. Failures of
+running calls stay `grpc.RpcError`.
+"""
+
+
+class TransportError(ValueError):
+    """A listener, channel or certificate cannot be used as asked; the message says what would be accepted."""

@@ -1,0 +1,53 @@
+"""Subcommands are loaded when typed; a missing extra is answered with the command that installs it."""
+
+import sys
+from collections.abc import Sequence
+
+import pytest
+import typer
+
+from bigfleet.cli.commands import CommandError, Subcommand, run
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def greet(name: str) -> None:
+    """Say hello."""
+    if name == "nobody":
+        raise CommandError("name 'nobody' cannot be greeted: give a person")
+    typer.echo(f"hello {name}")
+
+
+def invoke(monkeypatch: pytest.MonkeyPatch, rows: Sequence[Subcommand], *arguments: str) -> int:
+    top = typer.Typer(add_completion=False)
+    top.callback()(lambda: None)
+    monkeypatch.setattr(sys, "argv", ["tool", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        run(top, rows, prog="tool")
+    return int(ended.value.code or 0)
+
+
+def test_help_lists_a_row_without_loading_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [Subcommand("heavy", "bigfleet.no_such_module", "Does heavy things.", "shard")]
+    assert invoke(monkeypatch, rows, "--help") == 0
+    assert "Does heavy things." in capsys.readouterr().out
+
+
+def test_a_row_becomes_its_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "greeting", sys.modules[__name__])
+    rows = [Subcommand("greet", "greeting", "Says hello.")]
+    assert invoke(monkeypatch, rows, "greet", "ada") == 0
+    assert capsys.readouterr().out == "hello ada\n"
+    assert invoke(monkeypatch, rows, "greet", "nobody") == 1
+    assert capsys.readouterr().err == "error: name 'nobody' cannot be greeted: give a person\n"
+    assert invoke(monkeypatch, rows, "greet", "--help") == 0
+    assert "Say hello." in capsys.readouterr().out
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [Subcommand("sim", "absent_library.module", "Simulates.", "sim")]
+    assert invoke(monkeypatch, rows, "sim") == 1
+    assert capsys.readouterr().err == "error: `tool sim` needs absent_library: pip install 'bigfleet[sim]'\n"
