@@ -6,10 +6,11 @@ extra is answered with the command that installs it.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 import typer.core
@@ -45,6 +46,13 @@ def run(app: typer.Typer, subcommands: Sequence[Subcommand], *, prog: str) -> No
     except (CommandError, TransportError, IdentityError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit at once: the interpreter's own farewell can trip over a kernel that is still being compiled."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class _Deferred(typer.core.TyperCommand):

@@ -14,10 +14,16 @@ import yaml
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.flags import LogFormatOption, LogLevel, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_record
-from bigfleet.provider.fake.catalogue import LATENCIES, Catalogue, builtin_catalogue, load_catalogue
+from bigfleet.provider.fake.catalogue import (
+    LATENCIES,
+    Catalogue,
+    builtin_catalogue,
+    load_catalogue,
+    with_reference_faults,
+)
 from bigfleet.provider.fake.control import send_command
 from bigfleet.provider.fake.fields import CatalogueError
-from bigfleet.provider.fake.process import FakeProcess, FakeSettings, with_reference_faults
+from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.provider.kit.core import Timeouts
 from bigfleet.provider.kit.flags import duration
 from bigfleet.provider.kit.store import StoreError
@@ -43,7 +49,7 @@ def fake_provider(
         str, typer.Option("--listen", "--addr", help="gRPC address, loopback only.", metavar="HOST:PORT")
     ] = "127.0.0.1:9000",
     catalogue: Annotated[
-        Path | None, typer.Option(help="YAML catalogue; without one a built-in fleet of 472 machines.", metavar="FILE")
+        Path | None, typer.Option(help="YAML catalogue; without one a built-in fleet.", metavar="FILE")
     ] = None,
     state: Annotated[str, typer.Option(help="SQLite state file; without one nothing survives.", metavar="FILE")] = "",
     seed_count: Annotated[

@@ -1,0 +1,1 @@
+"""Benchmarks. `python -m bench NAME` prints JSON; nothing here is a test."""

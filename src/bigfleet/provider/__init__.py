@@ -1,0 +1,1 @@
+"""Everything about capacity providers: client (shard side), kit (author side), fake, conformance."""

@@ -1,0 +1,126 @@
+# ruff: noqa: N818 - the kinds are the words callers match on: Fenced, NotFound, Unavailable
+"""Typed errors of the six provider calls: what a caller may conclude from a status code, and nothing else.
+
+A Fenced error means another incarnation of this shard is alive: it is terminal and must never be retried.
+Messages carry the provider's own words, cut short and without the bootstrap secret that was sent along.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+_DETAIL_LIMIT = 500
+_SECRET_MINIMUM = 8  # shorter byte strings occur in ordinary sentences by chance
+
+
+class ProviderError(Exception):
+    """A provider call that did not succeed. `outcome` is the word used in metrics and logs."""
+
+    outcome: ClassVar[str] = "refused"
+
+    def __init__(self, provider: str, method: str, code: str, detail: str, machine_id: str = "") -> None:
+        self.provider = provider
+        self.method = method
+        self.code = code
+        self.detail = detail[:_DETAIL_LIMIT]
+        self.machine_id = machine_id
+        subject = f" of machine {machine_id}" if machine_id else ""
+        super().__init__(f"provider {provider}: {method}{subject} answered {code}: {self.detail}")
+
+
+class Refused(ProviderError):
+    """The provider understood and said no: an out-of-position transition or a failure of its own."""
+
+    outcome = "refused"
+
+
+class Fenced(ProviderError):
+    """A newer token of this shard was seen for the machine: this process is a zombie for it. Terminal."""
+
+    outcome = "fenced"
+
+
+class NotFound(ProviderError):
+    """The provider does not know the machine."""
+
+    outcome = "not_found"
+
+
+class Unimplemented(ProviderError):
+    """The provider cannot do this at all, such as Delete on bare metal."""
+
+    outcome = "unimplemented"
+
+
+class Invalid(ProviderError):
+    """The request itself is wrong; sending it again cannot help."""
+
+    outcome = "invalid"
+
+
+class Denied(ProviderError):
+    """The provider does not accept our identity for this call."""
+
+    outcome = "denied"
+
+
+class Unavailable(ProviderError):
+    """The provider could not be reached, is going away, or is not who it should be; the call may have been applied."""
+
+    outcome = "unavailable"
+
+
+class TimedOut(Unavailable):
+    """No answer within the deadline; the call may or may not have been applied."""
+
+    outcome = "timeout"
+
+
+class RateLimited(ProviderError):
+    """The provider asks for fewer calls."""
+
+    outcome = "rate_limited"
+
+
+class FrameTooLarge(ProviderError):
+    """The answer does not fit one message; ask for it in parts."""
+
+    outcome = "too_large"
+
+
+class Malformed(ProviderError):
+    """The answer is not what the contract describes."""
+
+    outcome = "malformed"
+
+
+_BY_CODE: dict[str, type[ProviderError]] = {
+    "FAILED_PRECONDITION": Fenced,
+    "NOT_FOUND": NotFound,
+    "UNIMPLEMENTED": Unimplemented,
+    "INVALID_ARGUMENT": Invalid,
+    "OUT_OF_RANGE": Invalid,
+    "UNAUTHENTICATED": Denied,
+    "PERMISSION_DENIED": Denied,
+    "UNAVAILABLE": Unavailable,
+    "DEADLINE_EXCEEDED": TimedOut,
+    "RESOURCE_EXHAUSTED": RateLimited,
+}
+
+
+def error_for(
+    provider: str, method: str, code: str, detail: str, *, machine_id: str = "", secret: bytes = b""
+) -> ProviderError:
+    """The typed error for a status code name. `secret` is cut out of the detail should the provider echo it."""
+    detail = _without(detail, secret)
+    kind = _BY_CODE.get(code, Refused)
+    # gRPC uses one code for "slow down" and "does not fit"; only its own wording tells them apart.
+    if kind is RateLimited and "larger than max" in detail:
+        kind = FrameTooLarge
+    return kind(provider, method, code, detail, machine_id)
+
+
+def _without(detail: str, secret: bytes) -> str:
+    if len(secret) < _SECRET_MINIMUM:
+        return detail
+    return detail.replace(secret.decode("utf-8", "replace"), "[redacted]").replace(secret.hex(), "[redacted]")

@@ -1,0 +1,335 @@
+"""The event kernel: a virtual clock, one ordered event queue, and in-memory links that misbehave on purpose.
+
+Theory of operation: time is an integer count of nanoseconds and moves only when the next event is taken. Two events due
+at the same instant run in the order they were scheduled, so one seed gives one history, byte for byte. Randomness comes
+from named streams: a new consumer of one stream never shifts the draws of another.
+The kernel must never look at the wall clock, sleep, start a thread, or know what its events mean.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+
+Action = Callable[[], None]
+M = TypeVar("M")
+
+# Cancelled timers stay in the heap until they surface; past this many, and when they outnumber the live ones, sweep.
+_SWEEP_AT = 64
+
+
+class KernelError(Exception):
+    """The kernel was asked for something that would break determinism, such as an event in the past."""
+
+
+class Timer:
+    """A scheduled action. `cancel` is safe at any moment, also from inside the action and more than once."""
+
+    __slots__ = ("_action", "_kernel", "due")
+
+    def __init__(self, kernel: Kernel, due: int, action: Action) -> None:
+        self.due = due
+        self._kernel = kernel
+        self._action: Action | None = action
+
+    @property
+    def active(self) -> bool:
+        """True until the action has been taken for running or the timer was cancelled."""
+        return self._action is not None
+
+    def cancel(self) -> bool:
+        """Forget the action; returns whether there was still something to cancel."""
+        if self._action is None:
+            return False
+        self._action = None
+        self._kernel._note_cancelled()
+        return True
+
+    def _take(self) -> Action | None:
+        action, self._action = self._action, None
+        return action
+
+
+class Kernel:
+    """Virtual clock and event queue. Everything that happens in a simulation happens inside `step`."""
+
+    def __init__(self, *, seed: int = 0, start: int = 0) -> None:
+        self._seed = seed
+        self._now = start
+        self._sequence = 0
+        self._cancelled = 0
+        self._executed = 0
+        self._queue: list[tuple[int, int, Timer]] = []
+
+    @property
+    def now(self) -> int:
+        """The current instant in nanoseconds."""
+        return self._now
+
+    @property
+    def executed(self) -> int:
+        """How many actions have run so far."""
+        return self._executed
+
+    @property
+    def pending(self) -> int:
+        """How many live actions are waiting."""
+        return len(self._queue) - self._cancelled
+
+    @property
+    def next_due(self) -> int | None:
+        """When the next live action is due, or None when nothing is waiting."""
+        self._drop_cancelled_head()
+        return self._queue[0][0] if self._queue else None
+
+    def random_stream(self, name: str) -> random.Random:
+        """A generator of its own for `name`; the same seed and name always give the same draws."""
+        return random.Random(f"{self._seed}/{name}")
+
+    def at(self, due: int, action: Action) -> Timer:
+        """Run `action` at the instant `due`, after everything already scheduled for that instant."""
+        if due < self._now:
+            raise KernelError(
+                f"due is {due} ns, which is before now ({self._now} ns); give the present or a later instant"
+            )
+        timer = Timer(self, due, action)
+        heapq.heappush(self._queue, (due, self._sequence, timer))
+        self._sequence += 1
+        return timer
+
+    def after(self, delay: int, action: Action) -> Timer:
+        """Run `action` after `delay` nanoseconds."""
+        if delay < 0:
+            raise KernelError(f"delay is {delay} ns; give 0 or more")
+        return self.at(self._now + delay, action)
+
+    def every(self, interval: int, action: Action) -> Repeating:
+        """Run `action` every `interval` nanoseconds, first after one interval, until cancelled."""
+        if interval <= 0:
+            raise KernelError(f"interval is {interval} ns; give more than 0, or time would stand still")
+        return Repeating(self, interval, action)
+
+    def step(self) -> bool:
+        """Take the next action, move the clock to it and run it; False when nothing is waiting."""
+        self._drop_cancelled_head()
+        if not self._queue:
+            return False
+        due, _, timer = heapq.heappop(self._queue)
+        action = timer._take()
+        assert action is not None
+        self._now = due
+        self._executed += 1
+        action()
+        return True
+
+    def run_until(self, instant: int) -> int:
+        """Run everything due up to and including `instant`, leave the clock there, and return how many actions ran."""
+        if instant < self._now:
+            raise KernelError(f"instant is {instant} ns, which is before now ({self._now} ns); time only moves forward")
+        before = self._executed
+        while (due := self.next_due) is not None and due <= instant:
+            self.step()
+        self._now = instant
+        return self._executed - before
+
+    def run_for(self, duration: int) -> int:
+        """`run_until` relative to now."""
+        return self.run_until(self._now + duration)
+
+    def run(self, *, limit: int = 10_000_000) -> int:
+        """Run until nothing is waiting; more than `limit` actions means a loop that never settles: KernelError."""
+        before = self._executed
+        while self.step():
+            if self._executed - before > limit:
+                raise KernelError(
+                    f"more than {limit} actions ran without the queue becoming empty; use run_until for endless timers"
+                )
+        return self._executed - before
+
+    def validate(self) -> None:
+        """Check the queue's own invariants; tests call it after every event."""
+        live = sum(1 for _, _, timer in self._queue if timer.active)
+        if live != self.pending:
+            raise KernelError(f"{live} live timers in the queue but {self.pending} counted")
+        if any(due < self._now for due, _, timer in self._queue if timer.active):
+            raise KernelError("a live timer is due in the past")
+
+    def _note_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > _SWEEP_AT and self._cancelled * 2 > len(self._queue):
+            self._queue = [entry for entry in self._queue if entry[2].active]
+            heapq.heapify(self._queue)
+            self._cancelled = 0
+
+    def _drop_cancelled_head(self) -> None:
+        while self._queue and not self._queue[0][2].active:
+            heapq.heappop(self._queue)
+            self._cancelled -= 1
+
+
+class Repeating:
+    """A timer that re-arms itself before its action runs, so an action may cancel it."""
+
+    __slots__ = ("_action", "_interval", "_kernel", "_timer")
+
+    def __init__(self, kernel: Kernel, interval: int, action: Action) -> None:
+        self._kernel = kernel
+        self._interval = interval
+        self._action = action
+        self._timer = kernel.after(interval, self._fire)
+
+    def cancel(self) -> bool:
+        return self._timer.cancel()
+
+    def _fire(self) -> None:
+        self._timer = self._kernel.after(self._interval, self._fire)
+        self._action()
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A distribution of durations in nanoseconds. `kind` is fixed, uniform, exponential or lognormal."""
+
+    kind: str
+    low: int
+    high: int = 0
+
+    @staticmethod
+    def fixed(value: int) -> Duration:
+        return Duration("fixed", value, value)
+
+    @staticmethod
+    def uniform(low: int, high: int) -> Duration:
+        return Duration("uniform", low, high)
+
+    @staticmethod
+    def exponential(mean: int) -> Duration:
+        return Duration("exponential", mean)
+
+    @staticmethod
+    def lognormal(median: int, p99: int) -> Duration:
+        """The shape cloud control planes show: most calls near the median, a long tail given by its 99th percentile."""
+        return Duration("lognormal", median, p99)
+
+    def __post_init__(self) -> None:
+        if self.kind not in _SAMPLERS:
+            raise KernelError(f"kind is {self.kind!r}; give one of {', '.join(sorted(_SAMPLERS))}")
+        if self.low < 0:
+            raise KernelError(f"a {self.kind} duration of {self.low} ns is negative; give 0 or more")
+        if self.kind in ("uniform", "lognormal") and self.high < self.low:
+            raise KernelError(
+                f"a {self.kind} duration ends at {self.high} ns, before {self.low} ns; give an end not below the start"
+            )
+
+    def sample(self, rng: random.Random) -> int:
+        return _SAMPLERS[self.kind](self, rng)
+
+
+_Z99 = 2.3263478740408408  # standard normal quantile at 0.99: what turns a p99 into a sigma
+
+
+def _lognormal(spread: Duration, rng: random.Random) -> int:
+    if spread.low == 0:
+        return 0
+    sigma = math.log(spread.high / spread.low) / _Z99
+    return int(spread.low * math.exp(sigma * rng.gauss(0.0, 1.0)))
+
+
+_SAMPLERS: dict[str, Callable[[Duration, random.Random], int]] = {
+    "fixed": lambda spread, rng: spread.low,
+    "uniform": lambda spread, rng: rng.randint(spread.low, spread.high),
+    "exponential": lambda spread, rng: int(rng.expovariate(1.0) * spread.low),
+    "lognormal": _lognormal,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How a link treats messages: how long they take, and how often one is lost, doubled or overtaken."""
+
+    delay: Duration = Duration("fixed", MILLISECOND, MILLISECOND)
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    straggle: Duration = Duration("uniform", MILLISECOND, 50 * MILLISECOND)
+
+    def __post_init__(self) -> None:
+        for field in ("loss", "duplication", "reordering"):
+            value = getattr(self, field)
+            if not 0.0 <= value <= 1.0:
+                raise KernelError(f"{field} is {value}; give a probability from 0 to 1")
+
+
+class Link(Generic[M]):
+    """One direction of a connection. In order unless the weather reorders; a cut link loses what is in flight."""
+
+    def __init__(self, kernel: Kernel, name: str, deliver: Callable[[M], None], weather: Weather | None = None) -> None:
+        self.weather = weather if weather is not None else Weather()
+        self.sent = self.delivered = self.lost = 0
+        self._kernel = kernel
+        self._deliver = deliver
+        self._rng = kernel.random_stream(f"link/{name}")
+        self._up = True
+        self._horizon = 0
+        self._in_flight: dict[int, Timer] = {}
+        self._next = 0
+
+    @property
+    def up(self) -> bool:
+        return self._up
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def send(self, message: M) -> None:
+        """Hand a message to the link. Whether it arrives is the weather's business."""
+        self.sent += 1
+        # All draws happen for every message, lost or not: changing one probability leaves the other draws in place.
+        rng, weather = self._rng, self.weather
+        lost, doubled, late = rng.random(), rng.random(), rng.random()
+        first, second, straggle = (weather.delay.sample(rng), weather.delay.sample(rng), weather.straggle.sample(rng))
+        if not self._up or lost < weather.loss:
+            self.lost += 1
+            return
+        due = self._kernel.now + first
+        if late < weather.reordering:
+            self._put(due + straggle, message)
+        else:
+            self._horizon = max(self._horizon, due)
+            self._put(self._horizon, message)
+        if doubled < weather.duplication:
+            self._put(max(self._horizon, self._kernel.now + second), message)
+
+    def cut(self) -> None:
+        """Take the link down: what is in flight is lost, and so is everything sent until `heal`."""
+        self._up = False
+        self.lost += len(self._in_flight)
+        for timer in self._in_flight.values():
+            timer.cancel()
+        self._in_flight.clear()
+
+    def heal(self) -> None:
+        """Bring the link back up, empty."""
+        self._up = True
+        self._horizon = self._kernel.now
+
+    def _put(self, due: int, message: M) -> None:
+        ticket = self._next
+        self._next += 1
+        self._in_flight[ticket] = self._kernel.at(due, lambda: self._arrive(ticket, message))
+
+    def _arrive(self, ticket: int, message: M) -> None:
+        del self._in_flight[ticket]
+        self.delivered += 1
+        self._deliver(message)
