@@ -22,6 +22,15 @@ RECLAMATION_PENALTY_ANNOTATION = f"{API_GROUP}/reclamation-penalty"
 MACHINE_ID_LABEL = f"{API_GROUP}/machine-id"
 SIMULATED_LABEL = f"{API_GROUP}/simulated"
 
+# What an operator may announce in Hello; towards one that does not, the shard keeps to the base contract.
+DRAIN_REPORTS = "drain-reports"
+RECLAIM_CANCEL = "reclaim-cancel"
+RESYNC_END = "resync-end"
+ACK_OUTCOMES = "ack-outcomes"
+NODE_REPORTS = "node-reports"
+REFERRALS = "referrals"
+OPERATOR_CAPABILITIES = (DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END, ACK_OUTCOMES, NODE_REPORTS, REFERRALS)
+
 # Label keys a provider must not publish: the machine has fields for them.
 RESERVED_MACHINE_LABELS = frozenset(
     {

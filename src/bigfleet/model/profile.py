@@ -131,6 +131,24 @@ class Profile:
             self.tolerations,
         )
 
+    def folded(self) -> Profile:
+        """What co-location asks of a single machine: to have the key, with one of the values if any are listed."""
+        if self.same is None:
+            return self
+        return Profile(
+            [
+                Requirement(r.key, Operator.IN if r.values else Operator.EXISTS, r.values)
+                if r.operator is Operator.SAME
+                else r
+                for r in self.requirements
+            ],
+            self.spread,
+            self.priority,
+            self.interruption_bucket,
+            self.reclamation_bucket,
+            self.tolerations,
+        )
+
     def matches(self, attribute: Callable[[str], str | None]) -> bool:
         """Whether a machine with these attributes (key to value or None) meets every requirement."""
         return all(requirement.matches(attribute(requirement.key)) for requirement in self.requirements)

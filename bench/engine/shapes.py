@@ -1,0 +1,8 @@
+"""All engine shapes by name, the promised ones first."""
+
+from __future__ import annotations
+
+from bench.engine import large, realistic, reference
+from bench.engine.workload import ShapeSpec
+
+SHAPES: dict[str, ShapeSpec] = {spec.name: spec for spec in (*large.SHAPES, *realistic.SHAPES, *reference.SHAPES)}

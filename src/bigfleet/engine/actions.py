@@ -1,0 +1,132 @@
+"""Actions of a step as columns: machines picked for what was decided, rails applied, rows rendered on demand (§6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.cells import IDLE, order_members
+from bigfleet.engine.jit import I4, U1, kernel
+from bigfleet.engine.policy import drain_grace_seconds
+from bigfleet.engine.pool import Pool
+from bigfleet.engine.results import Action, ActionKind, Disposition, NeedKey, Reason
+from bigfleet.engine.world import World
+
+NO_ENTRY = -1
+
+_REASONS = {
+    ActionKind.BOOTSTRAP: Reason.IDLE,
+    ActionKind.PROVISION: Reason.SPECULATIVE,
+    ActionKind.PREEMPT: Reason.INVERSION,
+    ActionKind.RECLAIM: Reason.EXCESS,
+    ActionKind.DELETE: Reason.RELEASE,
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """How rows get their texts; valid until the engine's next step."""
+
+    machine: Callable[[int], str]
+    cluster: Callable[[int], str]
+    need: Callable[[int], NeedKey]
+
+
+@dataclass(frozen=True)
+class ActionBatch:
+    """What to do, in order. `slot`, `cluster` and `entry` are the engine's numbers; rows and ids speak names."""
+
+    kind: NDArray[np.uint8]
+    slot: NDArray[np.int32]
+    cluster: NDArray[np.int32]
+    entry: NDArray[np.int32]
+    grace: NDArray[np.int32]
+    preemptor_priority: NDArray[np.int64]
+    disposition: Disposition
+    names: Names
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def machine_ids(self, which: slice = slice(None)) -> list[str]:
+        """Ids of some of the machines, in the order of the actions."""
+        return [self.names.machine(slot) for slot in self.slot[which].tolist()]
+
+    def reasons(self) -> list[Reason]:
+        return [_REASONS[ActionKind(kind)] for kind in self.kind.tolist()]
+
+    def rows(self) -> list[Action]:
+        return list(self.iter_rows())
+
+    def iter_rows(self) -> Iterator[Action]:
+        names = self.names
+        columns = (self.kind, self.slot, self.cluster, self.entry, self.grace, self.preemptor_priority)
+        for kind, slot, cluster, entry, grace, priority in zip(*(column.tolist() for column in columns), strict=True):
+            yield Action(
+                ActionKind(kind),
+                names.machine(slot),
+                names.cluster(cluster) if cluster >= 0 else "",
+                names.need(entry) if entry >= 0 else None,
+                grace,
+                priority,
+                _REASONS[ActionKind(kind)],
+                self.disposition,
+            )
+
+
+def graces(gaps: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Grace of each victim by the gap to its preemptor."""
+    distinct, place = np.unique(gaps, return_inverse=True)
+    return np.array([drain_grace_seconds(int(gap)) for gap in distinct], np.int32)[place]
+
+
+def shares(wanted: tuple[int, int, int], most: int) -> tuple[int, int, int]:
+    """How many actions of each phase a maximum lets through; 0 means no maximum."""
+    if most == 0:
+        return wanted
+    kept = [min(n, most // 3) for n in wanted]
+    left = most - sum(kept)
+    for phase in range(3):
+        more = min(left, wanted[phase] - kept[phase])
+        kept[phase] += more
+        left -= more
+    return kept[0], kept[1], kept[2]
+
+
+@kernel
+def count_bindings(w: World) -> int:
+    total = 0
+    for i in range(w.got.meta[0]):
+        total += w.got.n[i]
+    return total
+
+
+@kernel
+def bindings(w: World, members: Pool, place: I4, kind: U1, slot: I4, entry: I4, cluster: I4) -> None:
+    """Machines of the acquisitions: per entry Bootstraps in the order taken, then Provisions."""
+    at = 0
+    first = 0
+    end = w.got.meta[0]
+    while first < end:
+        last = first
+        one = w.got.entry[first]
+        while last < end and w.got.entry[last] == one:
+            last += 1
+        for phase in range(2):
+            for i in range(first, last):
+                cell = w.got.cell[i]
+                idle = w.cells.state[cell] == IDLE
+                if idle != (phase == 0):
+                    continue
+                order_members(w.cells, members, w.ids, place, cell)
+                start = w.cells.start[cell] + w.got.first[i]
+                for k in range(w.got.n[i]):
+                    kind[at] = 1 if idle else 2
+                    slot[at] = members.data[start + k]
+                    entry[at] = one
+                    cluster[at] = w.e.cluster[one]
+                    at += 1
+        first = last

@@ -1,0 +1,686 @@
+"""What repeats, interned: texts, offers, shapes, classes, constraint sets, profiles, stamps; and what matches what.
+
+A class is what demand can tell apart about machines (`docs/engine.md` §1): it depends on the label keys live demand
+names, so classes are derived from shapes and derived anew when those keys change. Matching is computed once per
+constraint set and class. Numbers handed out here never decide anything: every order goes back to the texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from bigfleet.engine.batches import Shape, Stamp
+from bigfleet.engine.columns import grown, made, room, widened
+from bigfleet.engine.ids import bytes_less
+from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M, inner, kernel
+from bigfleet.engine.view import View, view
+from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.penalty import bucket_dollars
+from bigfleet.model.profile import Profile
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import MAX_MACHINE_UNITS
+from bigfleet.model.spread import Spread
+from bigfleet.model.taint import Taint, Toleration, tolerates
+
+# Codes of rejected machine records, in the order in which they are looked for.
+REJECTIONS = (
+    "", "price", "interruption_probability", "id", "duplicate", "state", "structural", "labels", "range",
+)  # fmt: skip
+BAD_PRICE, BAD_PROBABILITY, BAD_ID, BAD_DUPLICATE, BAD_STATE, BAD_STRUCTURE, BAD_LABELS, BAD_RANGE = range(1, 9)
+MAX_LABELS = 256
+
+NO_KEY, HOSTNAME = -1, -2
+ABSENT, UNNAMED = -1, -2
+
+
+@view
+class Texts(View):
+    """Bytes of every interned text, for comparisons inside kernels."""
+
+    arena: U1
+    off: I8
+    len: I4
+    key: I8
+
+
+@view
+class Classes(View):
+    """One row per class. `value` and `dom` have a column per live key; `count` one per machine state."""
+
+    price: F8
+    risk: F8
+    alloc: I8M
+    value: I4M
+    dom: I4M
+    named: I4
+    offer: I4
+    taints: I4
+    broken: U1
+    hold: I8
+    count: I8M
+
+
+@view
+class Profiles(View):
+    """One row per profile. `same` and `spread` are live key columns, -1 without, -2 for the hostname."""
+
+    text: I4
+    priority: I8
+    interruption: I4
+    reclamation: I4
+    interruption_dollars: F8
+    reclamation_dollars: F8
+    con: I4
+    same: I4
+    spread: I4
+    skew: I8
+    folded: I4
+    pair: I4
+    precedence: I4
+    refs: I8
+
+
+@view
+class Domains(View):
+    """One row per (live key, value): its text and the scratch in which entries count what each domain has."""
+
+    text: I4
+    rank: I4
+    mark: I8
+    machines: I8
+    credit_machines: I8
+    head: I4
+    credit: I8M
+    own: I8M
+    total: I8M
+    list: I4
+    meta: I8
+
+
+@view
+class _Rules(View):
+    """Constraint sets as columns: set c has requirements `first[c] .. first[c + 1]`."""
+
+    first: I4
+    key: I4
+    operator: I4
+    value_first: I4
+    values: I4
+    tolerations: I4
+
+
+class TextTable:
+    """Text to number and back; number 0 is the empty text."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self.texts: list[str] = []
+        self.v = Texts(np.zeros(64, np.uint8), np.zeros(16, np.int64), np.zeros(16, np.int32), np.zeros(16, np.int64))
+        self._bytes = 0
+        self.intern("")
+
+    def intern(self, text: str) -> int:
+        found = self.index.get(text)
+        if found is not None:
+            return found
+        number = self.index[text] = len(self.texts)
+        self.texts.append(text)
+        data = text.encode()
+        v = self.v
+        if number >= len(v.off):
+            size = room(len(v.off), number + 1)
+            v = v._replace(off=grown(v.off, size), len=grown(v.len, size), key=grown(v.key, size))
+        v = v._replace(arena=grown(v.arena, room(len(v.arena), self._bytes + len(data))))
+        v.arena[self._bytes : self._bytes + len(data)] = np.frombuffer(data, np.uint8)
+        v.off[number] = self._bytes
+        v.len[number] = len(data)
+        v.key[number] = int.from_bytes(data[:7].ljust(7, b"\0"), "big")
+        self._bytes += len(data)
+        self.v = v
+        return number
+
+
+@inner
+def text_less(texts: Texts, a: int, b: int) -> bool:
+    x = texts.key[a]
+    y = texts.key[b]
+    if x != y:
+        return bool(x < y)
+    if a == b:
+        return False
+    return bytes_less(texts.arena, texts.off[a], texts.len[a], texts.off[b], texts.len[b])
+
+
+class Catalog:
+    """Owns everything interned except machine ids, clusters and rows."""
+
+    def __init__(self) -> None:
+        self.texts = TextTable()
+        self.resources: list[str] = []
+        self._resource_index: dict[str, int] = {}
+        self.keys: list[str] = []
+        self._key_refs: dict[str, int] = {}
+        self._named_refs: dict[str, int] = {}
+        self.offers: list[tuple[str, str, str, int]] = []
+        self._offer_index: dict[tuple[str, str, str, int], int] = {}
+        self.shapes: list[Shape] = []
+        self._shape_index: dict[Shape, int] = {}
+        self._bad_shapes: dict[int, int] = {}
+        self.shape_class = np.zeros(16, np.int32)
+        self.shape_bad = np.zeros(16, np.uint8)
+        self.shape_offer = np.zeros(16, np.int32)
+        self._class_index: dict[object, int] = {}
+        self._class_shape: list[Shape] = []
+        self.classes = _empty_classes(1)
+        self._taint_sets: list[tuple[Taint, ...]] = []
+        self._taint_index: dict[tuple[Taint, ...], int] = {}
+        self._toleration_sets: list[tuple[Toleration, ...]] = []
+        self._toleration_index: dict[tuple[Toleration, ...], int] = {}
+        self._tolerated = np.zeros((4, 4), np.uint8)
+        self._con_index: dict[tuple[tuple[Requirement, ...], tuple[Toleration, ...]], int] = {}
+        self._cons: list[tuple[tuple[Requirement, ...], tuple[Toleration, ...]]] = []
+        self._con_done = 0
+        self._class_done = 0
+        self.match = np.zeros((4, 16), np.uint8)
+        self._rules: _Rules | None = None
+        self.profiles: list[Profile] = []
+        self._profile_index: dict[str, int] = {}
+        self._profile_seen: dict[int, tuple[Profile, int]] = {}
+        self.p = made(Profiles, 16)
+        self._precedence: dict[tuple[int, int, int], int] = {}
+        self.stamps: list[Stamp] = []
+        self._stamp_index: dict[Stamp, int] = {}
+        self.stamp_binding = np.zeros(16, np.int32)
+        self.stamp_pair = np.zeros(16, np.int32)
+        self._binding_index: dict[tuple[int, float, float, int], int] = {}
+        self.binding_priority = np.zeros(16, np.int64)
+        self.binding_interruption = np.zeros(16)
+        self.binding_reclamation = np.zeros(16)
+        self.binding_group = np.zeros(16, np.int32)
+        self._pair_index: dict[tuple[int, int], int] = {}
+        self.pair_head = np.full(16, -1, np.int32)
+        self.pair_fingerprint = np.zeros(16, np.int32)
+        self.pair_group = np.zeros(16, np.int32)
+        self.pair_table = np.full(64, -1, np.int32)
+        self.domain_texts: list[str] = []
+        self._domain_index: dict[tuple[str, int], int] = {}
+        self.domains = _empty_domains(1)
+        self._domain_ranked = 0
+        self.intern_stamp(Stamp())
+
+    # ---- resources -------------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """Columns of every amounts matrix: the resources demand ever named, at least one."""
+        return max(1, len(self.resources))
+
+    def intern_resources(self, names: Iterable[str]) -> bool:
+        """True if a resource is new: every amounts matrix must then be widened."""
+        before = self.width
+        for name in names:
+            if name not in self._resource_index:
+                self._resource_index[name] = len(self.resources)
+                self.resources.append(name)
+                for number, shape in enumerate(self._class_shape):
+                    if len(self.resources) > self.classes.alloc.shape[1]:
+                        self.classes = self.classes._replace(alloc=widened(self.classes.alloc, len(self.resources)))
+                    self.classes.alloc[number, len(self.resources) - 1] = shape.allocatable.get(name)
+        if self.width > before:
+            wide = self.width
+            self.classes = self.classes._replace(alloc=widened(self.classes.alloc, wide))
+            self.domains = self.domains._replace(
+                credit=widened(self.domains.credit, wide),
+                own=widened(self.domains.own, wide),
+                total=widened(self.domains.total, wide),
+            )
+            return True
+        return False
+
+    def resource(self, name: str) -> int:
+        return self._resource_index.get(name, -1)
+
+    def descending(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Resource columns in descending text order: the order in which smallest units are compared."""
+        order = sorted(range(len(self.resources)), key=lambda column: self.resources[column].encode(), reverse=True)
+        return np.array(order, np.int64)
+
+    # ---- live keys -------------------------------------------------------------------------------------------------
+
+    def live(self, profile: int, sign: int) -> None:
+        """Counts a profile in or out of the demand in force."""
+        each = self.profiles[profile]
+        for requirement in each.requirements:
+            if requirement.key != HOSTNAME_LABEL:
+                self._count(self._key_refs, requirement.key, sign)
+            else:
+                for value in requirement.values:
+                    self._count(self._named_refs, value, sign)
+        for spread in each.spread:
+            if spread.topology_key != HOSTNAME_LABEL:
+                self._count(self._key_refs, spread.topology_key, sign)
+
+    @staticmethod
+    def _count(refs: dict[str, int], key: str, sign: int) -> None:
+        left = refs.get(key, 0) + sign
+        if left:
+            refs[key] = left
+        else:
+            refs.pop(key, None)
+
+    @property
+    def live_keys(self) -> list[str]:
+        return sorted(self._key_refs)
+
+    @property
+    def named_ids(self) -> list[str]:
+        return sorted(self._named_refs)
+
+    def keys_are_current(self) -> bool:
+        return self.keys == self.live_keys
+
+    def rekey(self) -> None:
+        """Derives classes for the keys live now; every machine must then be placed anew."""
+        self.keys = self.live_keys
+        self._class_index, self._class_shape = {}, []
+        self._domain_index, self.domain_texts, self._domain_ranked = {}, [], 0
+        self.domains = _empty_domains(self.width)
+        self.classes = _empty_classes(self.width, max(1, len(self.keys)))
+        self._con_done = self._class_done = 0
+        self._rules = None
+        for number, shape in enumerate(self.shapes):
+            if not self.shape_bad[number]:
+                self.shape_class[number] = self.intern_class(shape, ABSENT)
+        self._bind_profile_keys()
+
+    def _bind_profile_keys(self) -> None:
+        for number, profile in enumerate(self.profiles):
+            self.p.same[number] = self._key_column(profile.same.key if profile.same is not None else None)
+            spread = _enforced_spread(profile)
+            self.p.spread[number] = NO_KEY if spread is None else self._key_column(spread.topology_key)
+
+    def _key_column(self, key: str | None) -> int:
+        if key is None:
+            return NO_KEY
+        if key == HOSTNAME_LABEL:
+            return HOSTNAME
+        # A profile no row uses may name a key that is not live; nothing reads it before `rekey` binds it.
+        return self.keys.index(key) if key in self.keys else HOSTNAME
+
+    # ---- shapes and classes ----------------------------------------------------------------------------------------
+
+    def intern_shape(self, shape: Shape) -> int:
+        found = self._shape_index.get(shape)
+        if found is not None:
+            return found
+        bad = _shape_problem(shape)
+        if bad and bad in self._bad_shapes:
+            # One row stands for all bad shapes of a kind: NaN prices differ from themselves and would pile up.
+            return self._bad_shapes[bad]
+        number = len(self.shapes)
+        if bad:
+            self._bad_shapes[bad] = number
+        else:
+            self._shape_index[shape] = number
+        self.shapes.append(shape)
+        size = room(len(self.shape_class), number + 1)
+        self.shape_class = grown(self.shape_class, size)
+        self.shape_bad = grown(self.shape_bad, size)
+        self.shape_offer = grown(self.shape_offer, size)
+        self.shape_bad[number] = bad
+        offer = (shape.provider, shape.instance_type, shape.zone, shape.capacity_type)
+        self.shape_offer[number] = self._intern_offer(offer)
+        self.shape_class[number] = -1 if bad else self.intern_class(shape, ABSENT)
+        return number
+
+    def _intern_offer(self, offer: tuple[str, str, str, int]) -> int:
+        number = self._offer_index.setdefault(offer, len(self.offers))
+        if number == len(self.offers):
+            self.offers.append(offer)
+        return number
+
+    def intern_class(self, shape: Shape, named: int) -> int:
+        """The class of machines of a shape; `named` is the text of the id when live demand names it."""
+        labels = dict(shape.labels)
+        values = tuple(_lookup(shape, labels, key) for key in self.keys)
+        taints = tuple(sorted({taint for taint in shape.taints if taint.blocks}))
+        key = (
+            shape.provider, shape.instance_type, shape.zone, shape.capacity_type, shape.price, shape.probability,
+            shape.allocatable, taints, values, named,
+        )  # fmt: skip
+        found = self._class_index.get(key)
+        if found is not None:
+            return found
+        number = self._class_index[key] = len(self._class_shape)
+        self._class_shape.append(shape)
+        c = self.classes
+        size = room(len(c.price), number + 1)
+        if size > len(c.price):
+            c = self.classes = Classes(*(grown(column, size) for column in c))
+        c.price[number] = shape.price + 0.0  # -0.0 would be another price in no order but its bits
+        c.risk[number] = shape.probability
+        for name, column in self._resource_index.items():
+            c.alloc[number, column] = shape.allocatable.get(name)
+        for column, value in enumerate(values):
+            c.value[number, column] = ABSENT if value is None else self.texts.intern(value)
+            c.dom[number, column] = ABSENT if value is None else self._intern_domain(self.keys[column], value)
+        c.named[number] = UNNAMED if named == ABSENT else named
+        c.offer[number] = self._intern_offer((shape.provider, shape.instance_type, shape.zone, shape.capacity_type))
+        c.taints[number] = self._intern_taints(taints)
+        c.broken[number] = 0
+        c.hold[number] = 0
+        c.count[number] = 0
+        return number
+
+    @property
+    def class_count(self) -> int:
+        return len(self._class_shape)
+
+    def class_shape(self, number: int) -> Shape:
+        return self._class_shape[number]
+
+    def _intern_domain(self, key: str, value: str) -> int:
+        text = self.texts.intern(value)
+        number = self._domain_index.setdefault((key, text), len(self.domain_texts))
+        if number == len(self.domain_texts):
+            self.domain_texts.append(value)
+            d = self.domains
+            size = room(len(d.text), number + 1)
+            if size > len(d.text):
+                d = self.domains = Domains(*(c if n == "meta" else grown(c, size) for n, c in d._asdict().items()))
+            d.text[number] = text
+        return number
+
+    def rank_domains(self) -> None:
+        """Text ranks of all domains, when some are new."""
+        if self._domain_ranked == len(self.domain_texts):
+            return
+        order = sorted(range(len(self.domain_texts)), key=lambda number: self.domain_texts[number].encode())
+        self.domains.rank[order] = np.arange(len(order), dtype=np.int32)
+        self._domain_ranked = len(self.domain_texts)
+
+    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
+        number = self._taint_index.setdefault(taints, len(self._taint_sets))
+        if number == len(self._taint_sets):
+            self._taint_sets.append(taints)
+            self._tolerate()
+        return number
+
+    def _tolerate(self) -> None:
+        rows, columns = max(1, len(self._toleration_sets)), max(1, len(self._taint_sets))
+        made = np.zeros((rows, columns), np.uint8)
+        for row, tolerations in enumerate(self._toleration_sets):
+            for column, taints in enumerate(self._taint_sets):
+                made[row, column] = tolerates(tolerations, taints)
+        self._tolerated = made
+
+    # ---- profiles --------------------------------------------------------------------------------------------------
+
+    def intern_profile(self, profile: Profile) -> int:
+        seen = self._profile_seen.get(id(profile))
+        if seen is not None:
+            return seen[1]
+        number = self._profile_index.get(profile.fingerprint)
+        if number is None:
+            number = self._add_profile(profile)
+        if len(self._profile_seen) > 4 * len(self.profiles) + 1024:
+            self._profile_seen.clear()
+        self._profile_seen[id(profile)] = (profile, number)
+        return number
+
+    def _add_profile(self, profile: Profile) -> int:
+        number = self._profile_index[profile.fingerprint] = len(self.profiles)
+        self.profiles.append(profile)
+        size = room(len(self.p.text), number + 1)
+        if size > len(self.p.text):
+            self.p = Profiles(*(grown(column, size) for column in self.p))
+        text = self.texts.intern(profile.fingerprint)
+        same = profile.same
+        spread = _enforced_spread(profile)
+        row = {
+            "text": text,
+            "priority": profile.priority,
+            "interruption": profile.interruption_bucket,
+            "reclamation": profile.reclamation_bucket,
+            "interruption_dollars": bucket_dollars(profile.interruption_bucket),
+            "reclamation_dollars": bucket_dollars(profile.reclamation_bucket),
+            "con": self._intern_con(profile),
+            "same": self._key_column(same.key if same is not None else None),
+            "spread": NO_KEY if spread is None else self._key_column(spread.topology_key),
+            "skew": spread.enforced_skew if spread is not None else 1,
+            "pair": self.intern_pair(text, 0),
+            "folded": number,
+            "precedence": 0,
+            "refs": 0,
+        }
+        for name, value in row.items():
+            getattr(self.p, name)[number] = value
+        triple = (-profile.priority, -profile.interruption_bucket, -profile.reclamation_bucket)
+        if triple not in self._precedence:
+            self._precedence[triple] = 0
+            self._precedence = {each: rank for rank, each in enumerate(sorted(self._precedence))}
+            for other, each in enumerate(self.profiles):
+                self.p.precedence[other] = self._precedence[
+                    -each.priority, -each.interruption_bucket, -each.reclamation_bucket
+                ]
+        else:
+            self.p.precedence[number] = self._precedence[triple]
+        if same is not None:
+            # In two steps, because interning the folded profile may replace the columns.
+            folded = self.intern_profile(_folded(profile))
+            self.p.folded[number] = folded
+        return number
+
+    def _intern_con(self, profile: Profile) -> int:
+        key = (profile.requirements, profile.tolerations)
+        number = self._con_index.setdefault(key, len(self._cons))
+        if number == len(self._cons):
+            self._cons.append(key)
+            self._rules = None
+            if profile.tolerations not in self._toleration_index:
+                self._toleration_index[profile.tolerations] = len(self._toleration_sets)
+                self._toleration_sets.append(profile.tolerations)
+                self._tolerate()
+        return number
+
+    def complete_matches(self) -> bool:
+        """Computes what is missing of the match matrix; True if something was."""
+        cons, classes = len(self._cons), len(self._class_shape)
+        if cons == self._con_done and classes == self._class_done:
+            return False
+        if cons > len(self.match) or classes > self.match.shape[1]:
+            made = np.zeros((room(len(self.match), cons), room(self.match.shape[1], classes)), np.uint8)
+            made[: len(self.match), : self.match.shape[1]] = self.match
+            self.match = made
+        if self._rules is None:
+            self._rules = self._columnar_rules()
+        fill_matches(self.match, self._rules, self.classes, self._tolerated, self._con_done, cons, 0, classes)
+        fill_matches(
+            self.match, self._rules, self.classes, self._tolerated, 0, self._con_done, self._class_done, classes
+        )
+        self._con_done, self._class_done = cons, classes
+        return True
+
+    def _columnar_rules(self) -> _Rules:
+        first, key, operator, value_first, values, tolerations = [0], [], [], [0], [], []
+        for requirements, tolerated in self._cons:
+            for requirement in requirements:
+                key.append(self._key_column(requirement.key))
+                operator.append(int(requirement.operator))
+                values.extend(sorted(self.texts.intern(value) for value in requirement.values))
+                value_first.append(len(values))
+            first.append(len(key))
+            tolerations.append(self._toleration_index[tolerated])
+        return _Rules(
+            *(np.array(each or [0], np.int32) for each in (first, key, operator, value_first, values, tolerations))
+        )
+
+    # ---- stamps ----------------------------------------------------------------------------------------------------
+
+    def intern_stamp(self, stamp: Stamp) -> int:
+        found = self._stamp_index.get(stamp)
+        if found is not None:
+            return found
+        number = self._stamp_index[stamp] = len(self.stamps)
+        self.stamps.append(stamp)
+        size = room(len(self.stamp_binding), number + 1)
+        self.stamp_binding = grown(self.stamp_binding, size)
+        self.stamp_pair = grown(self.stamp_pair, size)
+        group = self.texts.intern(stamp.group)
+        key = (stamp.priority, _dollars(stamp.interruption_dollars), _dollars(stamp.reclamation_dollars), group)
+        self.stamp_binding[number] = self._intern_binding(key)
+        self.stamp_pair[number] = self.intern_pair(self.texts.intern(stamp.fingerprint), group)
+        return number
+
+    def _intern_binding(self, key: tuple[int, float, float, int]) -> int:
+        found = self._binding_index.get(key)
+        if found is not None:
+            return found
+        number = self._binding_index[key] = len(self._binding_index)
+        size = room(len(self.binding_group), number + 1)
+        for name, value in zip(("priority", "interruption", "reclamation", "group"), key, strict=True):
+            column = grown(getattr(self, f"binding_{name}"), size)
+            column[number] = value
+            setattr(self, f"binding_{name}", column)
+        return number
+
+    def intern_pair(self, fingerprint: int, group: int) -> int:
+        """The number of an attribution (fingerprint, group); kernels find it again with `find_pair`."""
+        found = self._pair_index.get((fingerprint, group))
+        if found is not None:
+            return found
+        number = self._pair_index[fingerprint, group] = len(self._pair_index)
+        size = room(len(self.pair_head), number + 1)
+        self.pair_head = grown(self.pair_head, size, -1)
+        self.pair_fingerprint = grown(self.pair_fingerprint, size)
+        self.pair_group = grown(self.pair_group, size)
+        self.pair_fingerprint[number] = fingerprint
+        self.pair_group[number] = group
+        if len(self._pair_index) * 2 > len(self.pair_table):
+            self.pair_table = np.full(len(self.pair_table) * 2, -1, np.int32)
+            for each in range(number):
+                self._index_pair(each)
+        self._index_pair(number)
+        return number
+
+    def _index_pair(self, number: int) -> None:
+        mask = len(self.pair_table) - 1
+        at = pair_hash(int(self.pair_fingerprint[number]), int(self.pair_group[number])) & mask
+        while self.pair_table[at] >= 0:
+            at = (at + 1) & mask
+        self.pair_table[at] = number
+
+
+@inner
+def pair_hash(fingerprint: int, group: int) -> int:
+    value = (int(fingerprint) * 668265263 + int(group) * 374761393 + 12345) & 0x7FFFFFFFFFFF
+    return (value ^ (value >> 17)) & 0x7FFFFFFF
+
+
+@inner
+def find_pair(table: I4, fingerprints: I4, groups: I4, fingerprint: int, group: int) -> int:
+    """The number of an attribution, or -1 if no stamp ever carried it."""
+    mask = len(table) - 1
+    at = pair_hash(fingerprint, group) & mask
+    while table[at] >= 0:
+        pair = table[at]
+        if fingerprints[pair] == fingerprint and groups[pair] == group:
+            return pair
+        at = (at + 1) & mask
+    return -1
+
+
+@kernel
+def fill_matches(
+    match: U1M, rules: _Rules, classes: Classes, tolerated: U1M, con0: int, con1: int, class0: int, class1: int
+) -> None:
+    for con in range(con0, con1):
+        for cls in range(class0, class1):
+            good = tolerated[rules.tolerations[con], classes.taints[cls]] != 0
+            for r in range(rules.first[con], rules.first[con + 1]):
+                if not good:
+                    break
+                column = rules.key[r]
+                value = classes.named[cls] if column == HOSTNAME else classes.value[cls, column]
+                operator = rules.operator[r]
+                present = value != ABSENT
+                listed = False
+                for v in range(rules.value_first[r], rules.value_first[r + 1]):
+                    if rules.values[v] == value:
+                        listed = True
+                if operator == 1:
+                    good = present and listed
+                elif operator == 2:
+                    good = not listed
+                elif operator == 3:
+                    good = present
+                elif operator == 4:
+                    good = not present
+                elif operator == 5:
+                    good = present and (listed or rules.value_first[r] == rules.value_first[r + 1])
+                else:
+                    good = False
+            match[con, cls] = good
+
+
+def _lookup(shape: Shape, labels: dict[str, str], key: str) -> str | None:
+    if key == INSTANCE_TYPE_LABEL and shape.instance_type:
+        return shape.instance_type
+    if key == ZONE_LABEL and shape.zone:
+        return shape.zone
+    return labels.get(key)
+
+
+def _shape_problem(shape: Shape) -> int:
+    if not (shape.price >= 0 and math.isfinite(shape.price)):
+        return BAD_PRICE
+    if not 0 <= shape.probability <= 1:
+        return BAD_PROBABILITY
+    if len(shape.labels) > MAX_LABELS:
+        return BAD_LABELS
+    if any(not 0 <= amount <= MAX_MACHINE_UNITS for _, amount in shape.allocatable.items()):
+        return BAD_RANGE
+    return 0
+
+
+def _enforced_spread(profile: Profile) -> Spread | None:
+    """Same wins over spread; a spread over hostnames is met by any machines."""
+    if profile.same is not None:
+        return None
+    strict = (spread for spread in profile.spread if spread.strict and spread.topology_key != HOSTNAME_LABEL)
+    return next(strict, None)
+
+
+def _folded(profile: Profile) -> Profile:
+    """What a gang's row asks for once it fits one machine: the same machines, without keeping them together."""
+    requirements = [
+        requirement
+        if requirement.operator is not Operator.SAME
+        else Requirement(requirement.key, Operator.IN, requirement.values)
+        if requirement.values
+        else Requirement(requirement.key, Operator.EXISTS)
+        for requirement in profile.requirements
+    ]
+    return Profile(
+        requirements,
+        profile.spread,
+        profile.priority,
+        profile.interruption_bucket,
+        profile.reclamation_bucket,
+        profile.tolerations,
+    )
+
+
+def _dollars(amount: float) -> float:
+    return amount + 0.0 if amount > 0 else 0.0
+
+
+def _empty_classes(width: int, keys: int = 1) -> Classes:
+    return made(Classes, 16, alloc=width, value=keys, dom=keys, count=9)
+
+
+def _empty_domains(width: int) -> Domains:
+    return made(Domains, 16, credit=width, own=width, total=width)

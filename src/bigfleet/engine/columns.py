@@ -1,0 +1,44 @@
+"""Growing of columns: how every store of the engine makes room. Owns no data and knows no rule."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+A = TypeVar("A", bound=NDArray[Any])
+V = TypeVar("V")
+
+
+def grown(column: A, size: int, fill: int = 0) -> A:
+    """The column with room for `size` rows; the new ones hold `fill`."""
+    if size <= len(column):
+        return column
+    made = np.empty((size, *column.shape[1:]), column.dtype)
+    made[: len(column)] = column
+    made[len(column) :] = fill
+    return made  # type: ignore[return-value]
+
+
+def widened(matrix: A, width: int, fill: int = 0) -> A:
+    """The matrix with room for `width` columns."""
+    if width <= matrix.shape[1]:
+        return matrix
+    made = np.full((len(matrix), width), fill, matrix.dtype)
+    made[:, : matrix.shape[1]] = matrix
+    return made  # type: ignore[return-value]
+
+
+def room(size: int, needed: int) -> int:
+    """A capacity of at least `needed` that grows by half, so that adding rows one by one stays linear."""
+    return size if needed <= size else max(needed, size + size // 2, 16)
+
+
+def made(kind: type[V], size: int, **widths: int) -> V:
+    """Zeroed columns of a store, as its annotations say; matrices are one wide unless told."""
+    columns = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        _, element, dimensions = get_args(hint)
+        columns[name] = np.zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
+    return kind(**columns)

@@ -1,0 +1,657 @@
+"""The engine: one call applies what changed and decides everything a shard does (`docs/engine.md`).
+
+Pure: no clock, no I/O, no logging. One thread owns an engine. Results share the engine's columns, so rows are rendered
+before the next step; counts may be kept. A step without news and before `next_timer` returns the previous decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine import jit
+from bigfleet.engine.actions import NO_ENTRY, ActionBatch, Names, bindings, count_bindings, graces, shares
+from bigfleet.engine.assign import (
+    collect_pending,
+    count_pending,
+    credit_clusters,
+    pending_order,
+    reset_free,
+    serve_pending,
+)
+from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
+from bigfleet.engine.catalog import Catalog
+from bigfleet.engine.cells import OWNER_CLUSTERS, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.columns import grown, made, room
+from bigfleet.engine.demand import Demand
+from bigfleet.engine.entries import build_entries
+from bigfleet.engine.fleet import NEVER, Fleet
+from bigfleet.engine.fold import fold_gangs
+from bigfleet.engine.logbook import compact
+from bigfleet.engine.need import Needs
+from bigfleet.engine.policy import Policy
+from bigfleet.engine.preempt import (
+    BLOCKS,
+    MAX_LISTS,
+    TAKES,
+    Ranked,
+    Victims,
+    Weights,
+    count_blocks,
+    forget_lost,
+    make_blocks,
+    take_draining,
+    take_victims,
+    victim_slots,
+    wanting,
+)
+from bigfleet.engine.reclaim import (
+    CAPPED,
+    COUNT,
+    NEXT,
+    ReclaimRules,
+    count_releasable,
+    reclaim,
+    refill,
+    release,
+    spend,
+    token_time,
+    total_excess,
+)
+from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, RollupOutcome
+from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, next_change
+from bigfleet.engine.tally import Counts
+from bigfleet.engine.verdict import VerdictBatch
+from bigfleet.engine.world import (
+    BUCKETS,
+    Acquired,
+    Bindings,
+    Free,
+    Lists,
+    Log,
+    Pairs,
+    Rules,
+    Scratch,
+    Universe,
+    World,
+)
+
+Probe = Callable[[str], None]
+
+
+class Reporter(Protocol):
+    """Somebody who wants to know what each step decided and why; nobody pays when there is none."""
+
+    def decided(self, result: StepResult) -> None: ...
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Everything one step decided. `next_timer` is when a step without news could decide differently."""
+
+    now: int
+    actions: ActionBatch
+    verdicts: VerdictBatch
+    shortfalls: ShortfallBatch
+    rejected: dict[str, int]
+    rollups: dict[str, RollupOutcome]
+    deferred: int
+    capped: int
+    counts: Counts
+    next_timer: int
+
+
+@dataclass
+class _Last:
+    """What the previous step was given, to see whether another one can differ."""
+
+    policy: Policy
+    conditions: Conditions
+    result: StepResult
+    stable: bool
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+class Engine:
+    """A shard's decision core."""
+
+    def __init__(self, reporter: Reporter | None = None) -> None:
+        self.reporter = reporter
+        self.catalog = Catalog()
+        self.fleet = Fleet(self.catalog)
+        self.demand = Demand(self.catalog, self.fleet)
+        self._lists = made(Lists, 64)
+        self._log = made(Log, 64)
+        self._late = made(Log, 64)
+        self._got = made(Acquired, 64)
+        self._free = made(Free, BUCKETS, speculative=BUCKETS, order=16)
+        self._free.idle[:] = -1
+        self._free.speculative[:] = -1
+        self._uni = made(Universe, 64)
+        self._tmp = made(Scratch, 64)
+        self._victims = made(Victims, 16)
+        self._ranked = made(Ranked, MAX_LISTS)
+        self._clock = np.zeros(1, np.int64)
+        self._epoch = 0
+        self._last: _Last | None = None
+        self._holds: tuple[Policy | None, int] = (None, 0)
+        self._broken = False
+        self._retry_all = True
+        self._breaker_timer = NEVER
+        self._supplies: tuple[int, dict[int, tuple[int, int, float]]] = (0, {})
+
+    # ---- the step --------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        machines: MachineBatch | None,
+        demand: DemandBatch | None,
+        policy: Policy,
+        now: int,
+        conditions: Conditions = Conditions(),  # noqa: B008  a frozen value
+        probe: Probe | None = None,
+    ) -> StepResult:
+        """Applies what changed and decides. `probe` is called at the end of each phase."""
+        tell = probe if probe is not None else _nobody
+        last = self._last
+        if (
+            last is not None
+            and last.stable
+            and _nothing(machines, demand)
+            and last.result.now <= now < last.result.next_timer
+        ):
+            if (last.policy is policy or last.policy == policy) and last.conditions == conditions:
+                result = self._again(last, now)
+                for name in ("apply", "fold", "assign", "preempt", "reclaim", "publish"):
+                    tell(name)
+                return self._report(result)
+        self._clock[0] += 1
+        rejected: dict[str, int] = {}
+        rollups = self._apply(machines, demand, policy, now, conditions, rejected)
+        tell("apply")
+        w = self._fold(conditions)
+        tell("fold")
+        rules = Rules(
+            now, conditions.acquire, policy.cycle_ns, policy.park_after_cycles, policy.reprobe_every_cycles,
+            policy.same_candidates,
+        )  # fmt: skip
+        w, order = self._assign(w, rules)
+        tell("assign")
+        w = self._preempt(w, order, policy, conditions)
+        tell("preempt")
+        result, stable = self._decide(w, order, rules, policy, conditions, rejected, rollups, tell)
+        self._last = _Last(policy, conditions, result, stable)
+        tell("publish")
+        return self._report(result)
+
+    def _report(self, result: StepResult) -> StepResult:
+        if self.reporter is not None:
+            self.reporter.decided(result)
+        return result
+
+    def _again(self, last: _Last, now: int) -> StepResult:
+        """The previous decision, seen from now."""
+        before = last.result
+        result = replace(
+            before,
+            now=now,
+            rejected={},
+            rollups={},
+            verdicts=replace(before.verdicts, now=now),
+            shortfalls=replace(before.shortfalls, now=now),
+        )
+        self._last = replace(last, result=result)
+        return result
+
+    def _apply(
+        self,
+        machines: MachineBatch | None,
+        demand: DemandBatch | None,
+        policy: Policy,
+        now: int,
+        conditions: Conditions,
+        rejected: dict[str, int],
+    ) -> dict[str, RollupOutcome]:
+        catalog, fleet = self.catalog, self.fleet
+        rollups = self.demand.apply(demand, policy, now, rejected) if demand is not None else {}
+        if not catalog.keys_are_current():
+            catalog.rekey()
+            fleet.place_all(now)
+            self._retry_all = True
+        fleet.name(catalog.named_ids, now)
+        fleet.advance(now)
+        if machines is not None and len(machines):
+            fleet.apply(machines, now, rejected)
+        self.demand.cover_clusters()
+        catalog.rank_domains()
+        # Classes nobody had before cannot be in any cluster's credit, but a new key may have renumbered them all.
+        catalog.complete_matches()
+        fleet.settle()
+        self._set_holds(policy)
+        self._set_breakers(conditions, now)
+        if self._last is None or self._last.conditions.acquire != conditions.acquire or self._last.policy is not policy:
+            self._retry_all = True
+        return rollups
+
+    def _fold(self, conditions: Conditions) -> World:
+        store = self.demand.store
+        clusters = len(self.fleet.clusters)
+        self._size_scratch()
+        w = self._world()
+        rebuild = np.empty(max(1, clusters), np.int32)
+        found = fold_gangs(
+            w.c, w.rows, w.p, w.k, self.catalog.class_count, w.match, w.cells, w.owners, w.held, w.dom,
+            w.pairs.table, w.pairs.fingerprint, w.pairs.group, w.pairs.head, clusters, rebuild,
+        )  # fmt: skip
+        if found:
+            build_entries(
+                w.c, w.rows, w.e, w.parts, w.p, w.texts, store.regions.v, self.demand.descending, rebuild, found
+            )
+        return w
+
+    def _assign(self, w: World, rules: Rules) -> tuple[World, NDArray[np.int32]]:
+        clusters = len(self.fleet.clusters)
+        c = w.c
+        owners = self.fleet.cells.owners
+        # Creating machines that name no cluster may be credited to any cluster's gang.
+        everywhere = self._retry_all or owners.dirty[OWNER_CREATING] != 0
+        dirty = np.flatnonzero(
+            (c.dirty[:clusters] != 0)
+            | (owners.dirty[OWNER_CLUSTERS : OWNER_CLUSTERS + clusters] != 0)
+            | (c.stall[:clusters] >= 0)
+            | (c.timed[:clusters] != 0)
+        ) if not everywhere else np.arange(clusters)  # fmt: skip
+        self._retry_all = False
+        self.fleet.cells.clean()
+        which = dirty.astype(np.int32)
+        w.lists.meta[:2] = 0
+        at = 0
+        while at < len(which):
+            at = credit_clusters(w, rules, which, at, len(which))
+            if at < len(which):
+                w = self._grow_credit(w, int(which[at]))
+        reset_free(w)
+        count = count_pending(w, clusters)
+        entries = np.empty(count, np.int32)
+        keys = (np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int32))
+        collect_pending(w, clusters, entries, *keys)
+        # Every cluster's stretch beyond a stall was counted; what turned out to be satisfied is not in the list.
+        order = np.ascontiguousarray(entries[pending_order(*keys)]) if count else entries
+        self._uni = self._uni._replace(first=grown(self._uni.first, count), n=grown(self._uni.n, count))
+        w = w._replace(uni=self._uni)
+        at = 0
+        while at < count:
+            at = serve_pending(w, rules, order, at, count)
+            if at < count:
+                w = self._grow_service(w, int(order[at]))
+        return w, order
+
+    def _preempt(self, w: World, order: NDArray[np.int32], policy: Policy, conditions: Conditions) -> World:
+        v = self._victims
+        v.meta[:] = 0
+        count = len(order)
+        if count == 0:
+            return w
+        classes = self.catalog.class_count
+        clusters = len(self.fleet.clusters)
+        mask = np.zeros(max(1, classes), np.uint8)
+        chosen = np.empty(count, np.int32)
+        found = wanting(w, order, count, mask, chosen)
+        if not found or not conditions.preempt:
+            return w
+        weights = policy.victim
+        terms = Weights(
+            weights.priority,
+            weights.drain / max(weights.drain_estimate_seconds, 1.0),
+            weights.interruption,
+            weights.reclamation,
+            weights.penalty_floor_dollars,
+        )
+        most = count_blocks(w, clusters)
+        if most > len(v.cell):
+            size = room(len(v.cell), most)
+            v = Victims(*(column if name == "meta" else grown(column, size) for name, column in v._asdict().items()))
+        ceiling = int(w.p.priority[w.e.prof[order[chosen[:found]]]].max())
+        make_blocks(w, v, self.fleet.cells.members.v, self.fleet.v.place, clusters, mask, ceiling, terms)
+        r = self._ranked
+        blocks = int(v.meta[BLOCKS])
+        if blocks > len(r.block):
+            r = r._replace(
+                block=grown(r.block, room(len(r.block), blocks)), heap=grown(r.heap, room(len(r.heap), blocks))
+            )
+        r.meta[:] = 0
+        domains = np.full(found, -1, np.int32)
+        for kernel in (take_draining, take_victims):
+            at = 0
+            while at < found:
+                at = kernel(w, v, r, terms, order, chosen, at, found, domains)
+                if at < found:
+                    parts = int(w.e.parts[order[chosen[at]]])
+                    size = room(len(v.take_n), int(v.meta[TAKES]) + blocks * parts + 1024)
+                    v = v._replace(
+                        take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
+                        take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
+                    )  # fmt: skip
+                    w = self._grow_universe(w)
+        self._victims, self._ranked = v, r
+        return w
+
+    def _decide(
+        self,
+        w: World,
+        order: NDArray[np.int32],
+        rules: Rules,
+        policy: Policy,
+        conditions: Conditions,
+        rejected: dict[str, int],
+        rollups: dict[str, RollupOutcome],
+        tell: Probe,
+    ) -> tuple[StepResult, bool]:
+        fleet = self.fleet
+        clusters = len(fleet.clusters)
+        members, place = fleet.cells.members.v, fleet.v.place
+        live = not conditions.paused and not conditions.dry_run
+        # Phase 1: what was acquired. Phase 2: victims.
+        n1 = count_bindings(w)
+        kind = np.empty(n1, np.uint8)
+        slot1, entry1, cluster1 = (np.empty(n1, np.int32) for _ in range(3))
+        bindings(w, members, place, kind, slot1, entry1, cluster1)
+        v = self._victims
+        n2 = int(v.take_n[: int(v.meta[TAKES])].sum())
+        slot2, entry2 = np.empty(n2, np.int32), np.empty(n2, np.int32)
+        gap = np.empty(n2, np.int64)
+        victim_slots(w, v, members, place, slot2, entry2, gap)
+        # Phase 3: excess and releases.
+        self._epoch += 1
+        hold = ReclaimRules(
+            rules.now,
+            self._epoch,
+            policy.reclaim_hold_ns,
+            policy.reclaim_cap_fraction,
+            policy.reclaim_cap_window_ns,
+            live,
+        )
+        refill(w, clusters, hold)
+        excess = total_excess(w, clusters)
+        out = np.zeros(4, np.int64)
+        slot3, cluster3 = np.empty(excess, np.int32), np.empty(excess, np.int32)
+        by_name = np.argsort(w.c.rank[:clusters]).astype(np.int32)
+        reclaim(w, fleet.v, members, by_name, clusters, hold, slot3, cluster3, out)
+        n3 = int(out[COUNT]) if conditions.reclaim else 0
+        capped = int(out[CAPPED]) if conditions.reclaim else 0
+        timer = int(out[NEXT])
+        if capped:
+            timer = min(timer, token_time(w, clusters, hold))
+        slot4 = np.empty(count_releasable(w, rules.now), np.int32)
+        release(w, fleet.v, members, rules.now, slot4, out)
+        n4 = int(out[COUNT]) if conditions.release else 0
+        timer = min(timer, int(out[NEXT]))
+        tell("reclaim")
+
+        k1, k2, k3 = shares((n1, n2, n3 + n4), policy.max_actions_per_step if live else 0)
+        deferred = n1 + n2 + n3 + n4 - k1 - k2 - k3
+        kept3 = min(n3, k3)
+        kept4 = k3 - kept3
+        spent = live and policy.reclaim_cap_fraction > 0 and kept3 > 0
+        if spent:
+            spend(w, cluster3, kept3, policy.reclaim_cap_window_ns)
+        needs = Needs(w, self.catalog, fleet.clusters, int(self._clock[0]), self._clock)
+        actions = self._batch(
+            needs, conditions, policy, w,
+            kind[:k1], slot1[:k1], entry1[:k1], cluster1[:k1], slot2[:k2], entry2[:k2], gap[:k2],
+            slot3[:kept3], cluster3[:kept3], slot4[:kept4],
+        )  # fmt: skip
+        forget_lost(w, v)
+        most = count_parts(w, order, len(order))
+        part_of, entry_of = np.empty(most, np.int32), np.empty(most, np.int32)
+        short = age_parts(w, order, len(order), rules.now, part_of, entry_of)
+        timer = min(timer, next_change(w, rules, part_of, short, policy.escalate_after_ns, clusters))
+        timer = min(timer, fleet.next_due, self._breaker_timer)
+        result = StepResult(
+            now=rules.now,
+            actions=actions,
+            verdicts=VerdictBatch(
+                needs, order, entry2, slot2, w.cells.cls[fleet.v.cell[slot2]], rules.now, conditions.acquire, policy
+            ),
+            shortfalls=ShortfallBatch(part_of[:short], entry_of[:short], rules.now, policy, needs),
+            rejected=rejected,
+            rollups=rollups,
+            deferred=deferred,
+            capped=capped,
+            counts=fleet.tally.publish(self.catalog.offers, fleet.clusters),
+            next_timer=timer,
+        )
+        return result, not spent
+
+    def _batch(
+        self,
+        needs: Needs,
+        conditions: Conditions,
+        policy: Policy,
+        w: World,
+        kind1: NDArray[np.uint8],
+        slot1: NDArray[np.int32],
+        entry1: NDArray[np.int32],
+        cluster1: NDArray[np.int32],
+        slot2: NDArray[np.int32],
+        entry2: NDArray[np.int32],
+        gap: NDArray[np.int64],
+        slot3: NDArray[np.int32],
+        cluster3: NDArray[np.int32],
+        slot4: NDArray[np.int32],
+    ) -> ActionBatch:
+        n1, n2, n3, n4 = len(slot1), len(slot2), len(slot3), len(slot4)
+        total = n1 + n2 + n3 + n4
+        kind = np.empty(total, np.uint8)
+        kind[:n1] = kind1
+        kind[n1 : n1 + n2] = ActionKind.PREEMPT
+        kind[n1 + n2 : n1 + n2 + n3] = ActionKind.RECLAIM
+        kind[n1 + n2 + n3 :] = ActionKind.DELETE
+        nobody = np.full(n3 + n4, NO_ENTRY, np.int32)
+        grace = np.zeros(total, np.int32)
+        grace[n1 : n1 + n2] = graces(gap)
+        grace[n1 + n2 : n1 + n2 + n3] = policy.reclaim_grace_seconds
+        priority = np.zeros(total, np.int64)
+        priority[n1 : n1 + n2] = w.p.priority[w.e.prof[entry2]]
+        disposition = Disposition.EMIT
+        if conditions.paused:
+            disposition = Disposition.SUPPRESSED
+        elif conditions.dry_run:
+            disposition = Disposition.DRYRUN
+        return ActionBatch(
+            kind,
+            np.concatenate([slot1, slot2, slot3, slot4]),
+            np.concatenate([cluster1, self.fleet.v.cluster[slot2], cluster3, np.full(n4, -1, np.int32)]),
+            np.concatenate([entry1, entry2, nobody]),
+            grace,
+            priority,
+            disposition,
+            Names(self._machine_id, self.fleet.clusters.__getitem__, needs.entry_key),
+        )
+
+    # ---- between steps ---------------------------------------------------------------------------------------------
+
+    def available_capacity(self, cluster: str) -> list[AvailableCapacity]:
+        """What free supply a cluster's entries could hope for, by fingerprint."""
+        number = self.fleet.cluster_index.get(cluster)
+        if number is None or self._last is None:
+            return []
+        w = self._last.result.verdicts.needs.current
+        start = int(w.c.start[number])
+        profiles = dict.fromkeys(w.e.prof[start : start + int(w.c.entries[number])].tolist())
+        found = []
+        for prof in profiles:
+            profile = self.catalog.profiles[prof]
+            idle, speculative, cost = self._free_supply(int(w.p.con[prof]))
+            confidence = "HIGH" if idle else "MEDIUM" if speculative else "NONE"
+            found.append(AvailableCapacity(cluster, profile.fingerprint, idle + speculative, confidence, cost))
+        return sorted(found, key=lambda each: each.fingerprint.encode())
+
+    def _free_supply(self, constraints: int) -> tuple[int, int, float]:
+        # A thousand clusters ask for the same few sets of constraints.
+        clock, memo = self._supplies
+        if clock != int(self._clock[0]):
+            clock, memo = self._supplies = (int(self._clock[0]), {})
+        if constraints not in memo:
+            memo[constraints] = self._counted_supply(constraints)
+        return memo[constraints]
+
+    def _counted_supply(self, constraints: int) -> tuple[int, int, float]:
+        k, n = self.catalog.classes, self.catalog.class_count
+        mine = self.catalog.match[constraints, :n] != 0
+        idle, speculative = k.count[:n, 3], k.count[:n, 1]
+        prices = k.price[:n][mine & (idle > 0)]
+        return int(idle[mine].sum()), int(speculative[mine].sum()), float(prices.min()) if len(prices) else 0.0
+
+    def warm(self, progress: jit.Progress | None = None) -> None:
+        """Compiles every kernel, or loads it from the cache, telling (done, total)."""
+        jit.warm(progress)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _machine_id(self, slot: int) -> str:
+        return self.fleet.ids.text(slot)
+
+    def _world(self) -> World:
+        catalog, cells, store = self.catalog, self.fleet.cells, self.demand.store
+        return World(
+            store.c, store.rows, store.entries, store.parts, catalog.p, catalog.classes, catalog.match, cells.v,
+            cells.owners, cells.lists.v, self.fleet.ids.v, catalog.texts.v, catalog.domains,
+            Pairs(catalog.pair_table, catalog.pair_fingerprint, catalog.pair_group, catalog.pair_head),
+            Bindings(catalog.binding_priority, catalog.binding_interruption, catalog.binding_reclamation),
+            self._lists, self._log, self._late, self._got, self._free, self._uni, self._tmp,
+        )  # fmt: skip
+
+    def _size_scratch(self) -> None:
+        catalog = self.catalog
+        owners = self.fleet.cells.owners
+        cons = len(catalog.match)
+        self._lists = self._lists._replace(
+            con_list=grown(self._lists.con_list, cons), con_mark=grown(self._lists.con_mark, cons)
+        )
+        free = self._free
+        speculative = int(owners.used[OWNER_SPECULATIVE])
+        self._free = free._replace(
+            idle=grown(free.idle, cons, -1),
+            speculative=grown(free.speculative, cons, -1),
+            order=free.order
+            if speculative <= free.order.shape[1]
+            else np.zeros((BUCKETS, room(16, speculative)), np.int32),
+            cost=grown(free.cost, speculative),
+        )
+        longest = int(owners.used[: OWNER_CLUSTERS + len(self.fleet.clusters)].max())
+        size = room(len(self._tmp.cell), 2 * longest + int(owners.used[OWNER_CREATING]) + 16)
+        tmp = self._tmp
+        self._tmp = tmp._replace(
+            cell=grown(tmp.cell, size), dom=grown(tmp.dom, size), next=grown(tmp.next, size), n=grown(tmp.n, size),
+            want=np.zeros(catalog.width, np.int64),
+        )  # fmt: skip
+        self._reserve_log()
+
+    def _reserve_log(self) -> None:
+        """Keeps the credit log from filling up with what clusters logged before they were credited again."""
+        used = int(self._log.meta[0])
+        if used * 2 < len(self._log.cell):
+            return
+        clusters = len(self.fleet.clusters)
+        c, e = self.demand.store.c, self.demand.store.entries
+        alive = int(c.logged[:clusters].sum())
+        size = max(64, 4 * alive)
+        entry, cell, n = (np.empty(size, np.int32) for _ in range(3))
+        fresh = Log(entry, cell, n, np.zeros(1, np.int64))
+        compact(c, e, self._log, fresh, clusters)
+        self._log = fresh
+
+    def _grow_credit(self, w: World, cluster: int) -> World:
+        cells = int(self.fleet.cells.owners.used[OWNER_CLUSTERS + cluster])
+        entries = int(w.c.entries[cluster])
+        lists, log = self._lists, self._log
+        creating = int(self.fleet.cells.owners.used[OWNER_CREATING])
+        chained = int(lists.meta[0]) + (cells + 1) * max(1, min(entries, len(self.catalog.match)))
+        self._lists = lists._replace(
+            cell=grown(lists.cell, room(len(lists.cell), chained)),
+            next=grown(lists.next, room(len(lists.next), chained)),
+            head=grown(lists.head, room(len(lists.head), int(lists.meta[1]) + entries + 1)),
+        )
+        size = room(len(log.cell), int(log.meta[0]) + (cells + creating + 1) * max(1, int(w.c.parts[cluster])))
+        self._log = log._replace(entry=grown(log.entry, size), cell=grown(log.cell, size), n=grown(log.n, size))
+        return w._replace(lists=self._lists, log=self._log)
+
+    def _grow_service(self, w: World, entry: int) -> World:
+        owners = self.fleet.cells.owners
+        free = int(owners.used[OWNER_IDLE]) + int(owners.used[OWNER_SPECULATIVE])
+        lists, late, got = self._lists, self._late, self._got
+        chained = room(len(lists.cell), int(lists.meta[0]) + 2 * free + 16)
+        self._lists = lists._replace(
+            cell=grown(lists.cell, chained),
+            next=grown(lists.next, chained),
+            head=grown(lists.head, room(len(lists.head), int(lists.meta[1]) + 16)),
+        )
+        parts = int(w.e.parts[entry])
+        owner = OWNER_CLUSTERS + int(w.e.cluster[entry])
+        most = int(late.meta[0]) + (int(owners.used[owner]) + int(owners.used[OWNER_CREATING]) + 1) * parts
+        size = room(len(late.cell), most)
+        self._late = late._replace(entry=grown(late.entry, size), cell=grown(late.cell, size), n=grown(late.n, size))
+        size = room(len(got.cell), int(got.meta[0]) + free * parts + 1024)
+        self._got = got._replace(
+            entry=grown(got.entry, size), cell=grown(got.cell, size), first=grown(got.first, size), n=grown(got.n, size)
+        )
+        self._free = self._free._replace(
+            cons=grown(self._free.cons, room(len(self._free.cons), int(self._free.meta[0]) + 16))
+        )
+        w = self._grow_universe(w)
+        return w._replace(lists=self._lists, late=self._late, got=self._got, free=self._free)
+
+    def _grow_universe(self, w: World) -> World:
+        uni = self._uni
+        size = room(len(uni.dom), int(uni.meta[0]) + len(self.catalog.domains.list) + 16)
+        self._uni = uni._replace(dom=grown(uni.dom, size), machines=grown(uni.machines, size))
+        return w._replace(uni=self._uni)
+
+    def _set_holds(self, policy: Policy) -> None:
+        """Idle holds by class, when policy or classes changed."""
+        known, count = self._holds
+        if known is not policy or self._rekeyed():
+            count = 0
+        for number in range(count, self.catalog.class_count):
+            shape = self.catalog.class_shape(number)
+            self.catalog.classes.hold[number] = policy.idle_hold_ns(shape.provider, shape.capacity_type)
+        self._holds = (policy, self.catalog.class_count)
+
+    def _rekeyed(self) -> bool:
+        return self._retry_all
+
+    def _set_breakers(self, conditions: Conditions, now: int) -> None:
+        """Which offers are closed, and when the first of them opens again."""
+        self._breaker_timer = NEVER
+        if not conditions.breakers and not self._broken:
+            return
+        closed = {
+            (each.provider, each.instance_type, each.zone, each.capacity_type)
+            for each in conditions.breakers
+            if now < each.until
+        }
+        self._breaker_timer = min((each.until for each in conditions.breakers if now < each.until), default=NEVER)
+        offers = np.array([offer in closed for offer in self.catalog.offers], np.uint8)
+        count = self.catalog.class_count
+        if count:
+            self.catalog.classes.broken[:count] = offers[self.catalog.classes.offer[:count]]
+        self._broken = bool(closed)
+
+
+def _nobody(_name: str) -> None:
+    """Whom the engine tells about its phases when no probe was given."""
+
+
+def _nothing(machines: MachineBatch | None, demand: DemandBatch | None) -> bool:
+    return (machines is None or not len(machines)) and (
+        demand is None or not (demand.rollups or demand.links or demand.forgotten)
+    )
+
+
+__all__ = ["Engine", "Reporter", "StepResult"]
+_ = Iterator

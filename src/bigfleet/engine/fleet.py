@@ -1,0 +1,551 @@
+"""The machines: columns by slot, and how records, holds and class changes move machines between cells.
+
+The only writer of machine columns and cell membership. A record replaces a machine; a bad one is counted and the last
+good one stays. Nothing here decides what a machine is used for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.batches import MachineBatch
+from bigfleet.engine.catalog import (
+    BAD_DUPLICATE,
+    BAD_ID,
+    BAD_PROBABILITY,
+    BAD_STATE,
+    BAD_STRUCTURE,
+    REJECTIONS,
+    Catalog,
+)
+from bigfleet.engine.cells import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DELETING,
+    DRAINING,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+    Cells,
+    CellStore,
+    find_cell,
+    join,
+    leave,
+    link,
+    make_cell,
+    touch,
+)
+from bigfleet.engine.columns import grown, made
+from bigfleet.engine.ids import USED, Ids, IdStore, forget_id, intern_id
+from bigfleet.engine.jit import F8, I4, I8, I8M, U1, inner, kernel
+from bigfleet.engine.pool import Pool
+from bigfleet.engine.tally import Tally, TallyStore, count_machine
+from bigfleet.engine.view import View, view
+
+T = TypeVar("T")
+
+# Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`.
+NAMED, TIMED = 1, 2
+SLICE = 131_072
+NEVER = 2**63 - 1
+
+
+@view
+class Slots(View):
+    """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id."""
+
+    state: U1
+    shape: I4
+    cluster: I4
+    stamp: I4
+    not_before: I8
+    idle_since: I8
+    excess_since: I8
+    excess_mark: I8
+    cell: I4
+    place: I4
+    seen: I4
+    flags: U1
+
+
+@view
+class Keys(View):
+    """What a placement looks up: shapes, classes' prices and counts, stamps, bindings and pairs."""
+
+    shape_class: I4
+    shape_bad: U1
+    shape_offer: I4
+    price: F8
+    count: I8M
+    stamp_binding: I4
+    stamp_pair: I4
+    binding_worth: F8
+    binding_group: I4
+    pair_head: I4
+    pair_group: I4
+
+
+@view
+class Work(View):
+    """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines."""
+
+    slot: I4
+    special: I4
+    timed: I4
+    gone: I4
+    meta: I8
+
+
+# Places in `Work.meta`.
+_JOIN, _SPECIAL, _TIMED, _NEXT_DUE, _CHANGED, _GONE = 0, 1, 2, 3, 4, 5
+
+
+class Fleet:
+    """Machine columns with their ids, cells and counts."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.ids = IdStore()
+        self.cells = CellStore()
+        self.tally = TallyStore()
+        self.v = made(Slots, 16)._replace(cell=np.full(16, -1, np.int32))
+        self.clusters: list[str] = []
+        self.cluster_index: dict[str, int] = {}
+        self._work = made(Work, 16)
+        self._work.meta[_NEXT_DUE] = NEVER
+        self._batch = 0
+        self._named: set[str] = set()
+        self._last_now = -NEVER
+        self.changed = False
+
+    def intern_cluster(self, name: str) -> int:
+        number = self.cluster_index.setdefault(name, len(self.clusters))
+        if number == len(self.clusters):
+            self.clusters.append(name)
+            self.cells.reserve_owners(len(self.clusters))
+        return number
+
+    @property
+    def next_due(self) -> int:
+        """The earliest instant at which a held machine becomes available."""
+        return int(self._work.meta[_NEXT_DUE])
+
+    # ---- what changes machines -------------------------------------------------------------------------------------
+
+    def apply(self, batch: MachineBatch, now: int, rejected: dict[str, int]) -> None:
+        """Takes over a batch of records; counts the bad ones."""
+        catalog = self.catalog
+        used = np.unique(batch.shape[batch.state != 0])
+        shapes = np.full(max(1, len(batch.shapes)), -1, np.int32)
+        for index in used.tolist():
+            shapes[index] = catalog.intern_shape(batch.shapes[index])
+        stamps = _interned(batch.stamp, batch.stamps, catalog.intern_stamp)
+        clusters = _interned(batch.cluster, batch.clusters, self.intern_cluster)
+        empty = _empty_names(batch.clusters)
+        self._batch += 1
+        arena, offsets = _writable(batch.ids.arena, np.uint8), _writable(batch.ids.offsets, np.int64)
+        bad = np.zeros(len(REJECTIONS), np.int64)
+        for first in range(0, len(batch), SLICE):
+            last = min(len(batch), first + SLICE)
+            part = offsets[first : last + 1]
+            self.ids.align(arena, part)
+            self._reserve(last - first, int(part[-1] - part[0]))
+            place_records(
+                self.v, self.ids.v, self.cells.v, self.cells.members.v, self.tally.v, self._keys(), self._work,
+                arena, part,
+                _writable(batch.state[first:last], np.uint8), _writable(batch.shape[first:last], np.int32),
+                _writable(batch.cluster[first:last], np.int32), _writable(batch.stamp[first:last], np.int32),
+                _writable(batch.not_before[first:last], np.int64),
+                shapes, stamps, clusters, empty, now, self._batch, bad,
+            )  # fmt: skip
+            self._join(now)
+        free_slots(self.v, self.ids.v, self._work)
+        for code in np.nonzero(bad)[0].tolist():
+            rejected[REJECTIONS[code]] = rejected.get(REJECTIONS[code], 0) + int(bad[code])
+        self._last_now = now
+
+    def advance(self, now: int) -> None:
+        """Frees the machines whose `not_before` has passed; when time ran backwards, judges all of them again."""
+        if now < self._last_now:
+            self.place_all(now)
+        elif now >= self.next_due:
+            self._reserve(int(self._work.meta[_TIMED]), 0)
+            place_due(self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, now)
+            self._join(now)
+        self._last_now = now
+
+    def place_all(self, now: int) -> None:
+        """Puts every machine into its cell anew, after classes changed."""
+        self.cells.clear()
+        self.catalog.pair_head[:] = -1
+        self.catalog.classes.count[:] = 0
+        self._work.meta[_TIMED] = 0
+        self._work.meta[_NEXT_DUE] = NEVER
+        used = int(self.ids.v.meta[USED])
+        unplace(self.v, used)
+        for first in range(0, used, SLICE):
+            last = min(used, first + SLICE)
+            self._reserve(last - first, 0)
+            place_range(
+                self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, first, last, now
+            )
+            self._join(now)
+        self.changed = True
+
+    def name(self, ids: Sequence[str], now: int) -> None:
+        """Tells which ids live demand names; machines that gain or lose a name change class."""
+        wanted = set(ids)
+        if wanted == self._named:
+            return
+        for text in sorted(self._named ^ wanted):
+            data = np.frombuffer(text.encode(), np.uint8).copy()
+            offsets = np.array([0, len(data)], np.int64)
+            self._reserve(1, len(data))
+            if len(data):
+                self.ids.align(data, offsets)
+            slot = rename(self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, data,
+                          text in wanted)  # fmt: skip
+            if slot >= 0:
+                place_range(
+                    self.v,
+                    self.ids.v,
+                    self.cells.v,
+                    self.cells.members.v,
+                    self._keys(),
+                    self._work,
+                    slot,
+                    slot + 1,
+                    now,
+                )
+                self._join(now)
+        self._named = wanted
+        self.changed = True
+
+    def settle(self) -> None:
+        """Orders what moved; the cells' dirty owners are listed afterwards."""
+        if int(self._work.meta[_CHANGED]):
+            self.changed = True
+            self._work.meta[_CHANGED] = 0
+        self.cells.settle(self.ids.v, self.catalog.pair_head)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _join(self, now: int) -> None:
+        """Second half of a placement: cells get room, then the machines."""
+        special = self._work.special[: int(self._work.meta[_SPECIAL])].tolist()
+        self._work.meta[_SPECIAL] = 0
+        for slot in special:
+            text = self.catalog.texts.intern(self.ids.text(slot))
+            cls = self.catalog.intern_class(self.catalog.shapes[int(self.v.shape[slot])], text)
+            self.cells.reserve(1)
+            place_special(self.v, self.cells.v, self._keys(), self._work, slot, cls, now)
+        self.cells.make_room()
+        join_all(self.v, self.ids.v, self.cells.v, self.cells.members.v, self._work)
+
+    def _reserve(self, records: int, id_bytes: int) -> None:
+        self.ids.reserve(records, id_bytes)
+        self.cells.reserve(records)
+        self.tally.reserve(records)
+        if self.ids.capacity > len(self.v.state):
+            self.v = Slots(
+                *(
+                    grown(column, self.ids.capacity, -1 if name == "cell" else 0)
+                    for name, column in self.v._asdict().items()
+                )
+            )
+        work = self._work
+        self._work = work._replace(
+            slot=grown(work.slot, records),
+            special=grown(work.special, records),
+            timed=grown(work.timed, int(work.meta[_TIMED]) + records),
+            gone=grown(work.gone, int(work.meta[_GONE]) + records),
+        )
+
+    def _keys(self) -> Keys:
+        c = self.catalog
+        return Keys(
+            c.shape_class, c.shape_bad, c.shape_offer, c.classes.price, c.classes.count, c.stamp_binding, c.stamp_pair,
+            c.binding_reclamation, c.binding_group, c.pair_head, c.pair_group,
+        )  # fmt: skip
+
+
+def _writable(column: NDArray[T], kind: type[T]) -> NDArray[T]:  # type: ignore[type-var]
+    """Kernels are compiled for writable, contiguous columns only."""
+    made = np.ascontiguousarray(column, kind)
+    return made if made.flags.writeable else made.copy()
+
+
+def _interned(column: NDArray[np.int32], table: Sequence[T], intern: object) -> NDArray[np.int32]:
+    """Numbers of the table's values, of those only that the column uses."""
+    numbers = np.full(max(1, len(table)), -1, np.int32)
+    for index in np.unique(column).tolist():
+        if index >= 0:
+            numbers[index] = intern(table[index])  # type: ignore[operator]
+    return numbers
+
+
+def _empty_names(clusters: Sequence[str]) -> NDArray[np.uint8]:
+    """Which clusters of a batch have no name: such a machine has none."""
+    return np.array([not name for name in clusters] or [False], np.uint8)
+
+
+@inner
+def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: int) -> int:
+    """The cell a machine belongs to, made if it is new; -1 for states without one."""
+    state = slots.state[slot]
+    keys.count[cls, state] += 1
+    if state == DELETING or state == FAILED or state == 0:
+        return -1
+    cluster = slots.cluster[slot]
+    held = 0
+    stamp = -1
+    if state == CONFIGURED or state == CONFIGURING:
+        stamp = keys.stamp_binding[slots.stamp[slot]]
+    elif state == CREATING:
+        stamp = keys.stamp_pair[slots.stamp[slot]]
+    elif state != DRAINING:
+        held = 1 if now < slots.not_before[slot] else 0
+        cluster = -1
+    cell = find_cell(cells, cls, state, held, cluster, stamp)
+    if cell >= 0:
+        return cell
+    cell = make_cell(cells, cls, state, held, cluster, stamp)
+    cells.price[cell] = keys.price[cls]
+    cells.worth[cell] = 0.0
+    cells.group[cell] = 0
+    cells.idle_floor[cell] = 9223372036854775807
+    if state == CONFIGURED or state == CONFIGURING:
+        cells.worth[cell] = keys.binding_worth[stamp]
+        cells.group[cell] = keys.binding_group[stamp]
+    elif state == CREATING:
+        cells.price[cell] = 0.0
+        cells.group[cell] = keys.pair_group[stamp]
+        link(cells, keys.pair_head, cell)
+    return cell
+
+
+@inner
+def _settle_in(slots: Slots, cells: Cells, work: Work, slot: int, cell: int, now: int) -> None:
+    """Announces a machine to its cell; `join_all` carries it out."""
+    slots.cell[slot] = cell
+    if cell < 0:
+        return
+    touch(cells, cell)
+    cells.adds[cell] += 1
+    work.slot[work.meta[_JOIN]] = slot
+    work.meta[_JOIN] += 1
+    if cells.state[cell] == IDLE and slots.idle_since[slot] < cells.idle_floor[cell]:
+        cells.idle_floor[cell] = slots.idle_since[slot]
+    if cells.held[cell] != 0:
+        if slots.not_before[slot] < work.meta[_NEXT_DUE]:
+            work.meta[_NEXT_DUE] = slots.not_before[slot]
+        if not slots.flags[slot] & TIMED:
+            slots.flags[slot] |= TIMED
+            work.timed[work.meta[_TIMED]] = slot
+            work.meta[_TIMED] += 1
+
+
+@inner
+def _take_out(slots: Slots, cells: Cells, members: Pool, keys: Keys, slot: int) -> None:
+    """Removes a machine from its cell and from the counts of its class."""
+    cell = slots.cell[slot]
+    if cell >= 0:
+        keys.count[cells.cls[cell], slots.state[slot]] -= 1
+        leave(cells, members, cell, slots.place[slot], slot)
+    elif slots.state[slot] != 0:
+        # Deleting and Failed machines have no cell; their class is remembered in `place`.
+        keys.count[slots.place[slot], slots.state[slot]] -= 1
+    slots.cell[slot] = -1
+
+
+@inner
+def _put(slots: Slots, ids: Ids, cells: Cells, keys: Keys, work: Work, slot: int, now: int) -> None:
+    if slots.flags[slot] & NAMED:
+        work.special[work.meta[_SPECIAL]] = slot
+        work.meta[_SPECIAL] += 1
+        return
+    cls = keys.shape_class[slots.shape[slot]]
+    cell = _target(slots, cells, keys, slot, cls, now)
+    if cell < 0:
+        slots.place[slot] = cls
+    _settle_in(slots, cells, work, slot, cell, now)
+
+
+@kernel
+def place_special(slots: Slots, cells: Cells, keys: Keys, work: Work, slot: int, cls: int, now: int) -> None:
+    """Places a machine whose class Python had to name."""
+    cell = _target(slots, cells, keys, slot, cls, now)
+    if cell < 0:
+        slots.place[slot] = cls
+    _settle_in(slots, cells, work, slot, cell, now)
+
+
+@inner
+def _problem(state: int, shape_bad: int, has_cluster: bool, size: int, seen_before: bool) -> int:
+    if state != 0 and (shape_bad == 1 or shape_bad == BAD_PROBABILITY):
+        return shape_bad
+    if size == 0:
+        return BAD_ID
+    if seen_before:
+        return BAD_DUPLICATE
+    if state > FAILED:
+        return BAD_STATE
+    if (state == CONFIGURED or state == DRAINING) and not has_cluster:
+        return BAD_STRUCTURE
+    if (state == SPECULATIVE or state == IDLE or state == DELETING) and has_cluster:
+        return BAD_STRUCTURE
+    if state != 0:
+        return shape_bad
+    return 0
+
+
+@kernel
+def place_records(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, tally: Tally, keys: Keys, work: Work, arena: U1, offsets: I8,
+    state: U1, shape: I4, cluster: I4, stamp: I4, not_before: I8, shapes: I4, stamps: I4, clusters: I4, empty: U1,
+    now: int, batch: int, bad: I8,
+) -> None:  # fmt: skip
+    work.meta[_JOIN] = 0
+    for i in range(len(state)):
+        start = offsets[i]
+        size = offsets[i + 1] - start
+        new_state = state[i]
+        number = shapes[shape[i]] if new_state != 0 else 0
+        has_cluster = cluster[i] >= 0 and empty[cluster[i]] == 0
+        slot = -1
+        seen_before = False
+        if size > 0:
+            slot = intern_id(ids, arena, start, size)
+            if slots.seen[slot] == batch:
+                seen_before = True
+            elif slots.state[slot] == 0:
+                # Perhaps an id that names no machine: judged when the whole batch is in.
+                work.gone[work.meta[_GONE]] = slot
+                work.meta[_GONE] += 1
+            slots.seen[slot] = batch
+        problem = _problem(new_state, keys.shape_bad[number] if new_state != 0 else 0, has_cluster, size, seen_before)
+        if problem != 0:
+            bad[problem] += 1
+            continue
+        old_state = slots.state[slot]
+        new_cluster = clusters[cluster[i]] if has_cluster else -1
+        new_stamp = stamps[stamp[i]] if stamp[i] >= 0 else 0
+        if new_state == old_state and (
+            new_state == 0
+            or (
+                slots.shape[slot] == number
+                and slots.cluster[slot] == new_cluster
+                and slots.stamp[slot] == new_stamp
+                and slots.not_before[slot] == not_before[i]
+            )
+        ):
+            continue
+        work.meta[_CHANGED] = 1
+        if old_state != 0:
+            count_machine(tally, old_state, keys.shape_offer[slots.shape[slot]], slots.cluster[slot], -1)
+            _take_out(slots, cells, members, keys, slot)
+        if old_state != new_state or slots.cluster[slot] != new_cluster:
+            slots.excess_since[slot] = 0
+            slots.excess_mark[slot] = -1
+        if new_state == IDLE and old_state != IDLE:
+            slots.idle_since[slot] = now
+        slots.state[slot] = new_state
+        slots.cluster[slot] = new_cluster
+        slots.stamp[slot] = new_stamp
+        slots.not_before[slot] = not_before[i]
+        if new_state == 0:
+            work.gone[work.meta[_GONE]] = slot
+            work.meta[_GONE] += 1
+            continue
+        slots.shape[slot] = number
+        count_machine(tally, new_state, keys.shape_offer[number], new_cluster, 1)
+        _put(slots, ids, cells, keys, work, slot, now)
+
+
+@kernel
+def free_slots(slots: Slots, ids: Ids, work: Work) -> None:
+    """Ids that name no machine give their slot back."""
+    for i in range(work.meta[_GONE]):
+        slot = work.gone[i]
+        if slots.state[slot] == 0 and not slots.flags[slot] & NAMED and ids.len[slot] >= 0:
+            forget_id(ids, slot)
+    work.meta[_GONE] = 0
+
+
+@kernel
+def place_due(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, now: int) -> None:
+    """Moves machines whose hold is over and forgets those that wait no longer."""
+    work.meta[_JOIN] = 0
+    waiting = work.meta[_TIMED]
+    work.meta[_TIMED] = 0
+    work.meta[_NEXT_DUE] = 9223372036854775807
+    for i in range(waiting):
+        slot = work.timed[i]
+        slots.flags[slot] &= ~TIMED & 0xFF
+        cell = slots.cell[slot]
+        if cell < 0 or cells.held[cell] == 0:
+            continue
+        if slots.not_before[slot] <= now:
+            work.meta[_CHANGED] = 1
+            _take_out(slots, cells, members, keys, slot)
+            _put(slots, ids, cells, keys, work, slot, now)
+        else:
+            slots.flags[slot] |= TIMED
+            work.timed[work.meta[_TIMED]] = slot
+            work.meta[_TIMED] += 1
+            if slots.not_before[slot] < work.meta[_NEXT_DUE]:
+                work.meta[_NEXT_DUE] = slots.not_before[slot]
+
+
+@kernel
+def unplace(slots: Slots, used: int) -> None:
+    for slot in range(used):
+        slots.cell[slot] = -1
+        slots.flags[slot] &= ~TIMED & 0xFF
+
+
+@kernel
+def place_range(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, first: int, last: int, now: int
+) -> None:
+    """Places the machines of a range of slots, none of which has a cell."""
+    work.meta[_JOIN] = 0
+    for slot in range(first, last):
+        if slots.state[slot] != 0:
+            _put(slots, ids, cells, keys, work, slot, now)
+
+
+@kernel
+def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, text: U1, named: bool) -> int:
+    """Marks an id as named or not; returns its slot if a machine must be placed anew, else -1."""
+    work.meta[_JOIN] = 0
+    if len(text) == 0:
+        return -1
+    slot = intern_id(ids, text, 0, len(text))
+    if slots.state[slot] != 0:
+        _take_out(slots, cells, members, keys, slot)
+    elif not named:
+        slots.flags[slot] &= TIMED
+        forget_id(ids, slot)
+        return -1
+    else:
+        slots.flags[slot] &= TIMED
+        slots.cell[slot] = -1
+    if named:
+        slots.flags[slot] |= NAMED
+    else:
+        slots.flags[slot] &= ~NAMED & 0xFF
+    return slot if slots.state[slot] != 0 else -1
+
+
+@kernel
+def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> None:
+    for i in range(work.meta[_JOIN]):
+        slot = work.slot[i]
+        slots.place[slot] = join(cells, members, ids, slots.cell[slot], slot)
+    work.meta[_JOIN] = 0

@@ -1,0 +1,62 @@
+"""Names of needs: keys, amounts and texts of entries and parts, for everything that renders rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.results import NeedKey
+from bigfleet.engine.rows import GANG
+from bigfleet.model.resources import Resources
+
+if TYPE_CHECKING:
+    from bigfleet.engine.catalog import Catalog
+    from bigfleet.engine.world import World
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Reads one step's world; refuses once the engine has gone on, because its columns then mean something else."""
+
+    world: World
+    catalog: Catalog
+    clusters: list[str]
+    generation: int
+    clock: NDArray[np.int64]
+
+    @property
+    def current(self) -> World:
+        if int(self.clock[0]) != self.generation:
+            raise RuntimeError(
+                f"rows of step {self.generation} were asked for after step {int(self.clock[0])}; "
+                "render what you keep before the engine's next step"
+            )
+        return self.world
+
+    def entry_key(self, entry: int) -> NeedKey:
+        w = self.current
+        if int(w.e.kind[entry]) == GANG:
+            return self._key(entry, "")
+        return self.row_key(entry, int(w.e.part[entry]))
+
+    def row_key(self, entry: int, part: int) -> NeedKey:
+        return self._key(entry, self.amounts(self.current.parts.unit[part]).canonical)
+
+    def _key(self, entry: int, min_unit: str) -> NeedKey:
+        w = self.current
+        texts = self.catalog.texts.texts
+        return NeedKey(
+            self.clusters[int(w.e.cluster[entry])],
+            texts[int(w.p.text[w.e.prof[entry]])],
+            texts[int(w.e.group[entry])],
+            min_unit,
+        )
+
+    def priority(self, entry: int) -> int:
+        return int(self.current.p.priority[self.current.e.prof[entry]])
+
+    def amounts(self, row: NDArray[np.int64]) -> Resources:
+        return Resources({self.catalog.resources[d]: int(row[d]) for d in np.nonzero(row)[0].tolist()}, limit=2**63)

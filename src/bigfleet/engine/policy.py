@@ -1,0 +1,115 @@
+"""Every number the engine decides by, in one typed value.
+
+The library default keeps the documented engine behaviour and leaves the rails off; binaries start from
+`Policy.production()`. Durations are integer nanoseconds, like every instant the engine sees. Nothing else in the
+engine may hold a constant of policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class VictimWeights:
+    """Weights of the victim score; the drain estimate is one constant for all victims."""
+
+    priority: float = 1.0
+    drain: float = 0.1
+    interruption: float = 0.1
+    reclamation: float = 0.1
+    drain_estimate_seconds: float = 30.0
+    penalty_floor_dollars: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class IdleHold:
+    """How long an unclaimed Idle machine is kept before release; 0 never releases that capacity type."""
+
+    on_demand_ns: int = 5 * MINUTE
+    spot_ns: int = MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class RollupGuard:
+    """Holds a roll-up that suddenly loses most of a cluster's demand (`docs/engine.md` §2)."""
+
+    enabled: bool = False
+    min_rows: int = 10
+    retain_fraction: float = 0.1
+    consecutive: int = 3
+    min_duration_ns: int = 30 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All of it; unknown values are refused at construction, so a step never has to doubt its policy."""
+
+    cycle_ns: int = 10 * SECOND
+    park_after_cycles: int = 8
+    reprobe_every_cycles: int = 32
+    escalate_after_ns: int = MINUTE
+    reclaim_grace_seconds: int = 600
+    reclaim_hold_ns: int = 0
+    reclaim_cap_fraction: float = 0.0
+    reclaim_cap_window_ns: int = 10 * SECOND
+    max_actions_per_step: int = 0
+    idle_hold: IdleHold = IdleHold()
+    idle_hold_by_provider: Mapping[str, IdleHold] = field(default_factory=lambda: MappingProxyType({}))
+    victim: VictimWeights = VictimWeights()
+    guard: RollupGuard = RollupGuard()
+    supply_count_cap: int = 256
+    same_candidates: int = 6
+    shortfalls_reported: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("cycle_ns", "park_after_cycles", "reprobe_every_cycles", "reclaim_cap_window_ns"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"policy {name} is {getattr(self, name)}; it must be greater than 0")
+        for name in ("escalate_after_ns", "reclaim_grace_seconds", "reclaim_hold_ns", "max_actions_per_step"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"policy {name} is {getattr(self, name)}; it must be 0 or greater")
+        if not 0.0 <= self.reclaim_cap_fraction <= 1.0:
+            raise ValueError(f"policy reclaim_cap_fraction is {self.reclaim_cap_fraction}; it must be within 0 and 1")
+        object.__setattr__(self, "idle_hold_by_provider", MappingProxyType(dict(self.idle_hold_by_provider)))
+
+    @classmethod
+    def production(cls) -> Policy:
+        """The rails binaries start with: reclaim hold and cap, and the empty roll-up guard."""
+        return cls(
+            reclaim_hold_ns=120 * SECOND,
+            reclaim_cap_fraction=0.05,
+            guard=RollupGuard(enabled=True),
+        )
+
+    def with_(self, **changes: object) -> Policy:
+        """A copy with some values replaced; the same checks apply."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def idle_hold_ns(self, provider: str, capacity_type: int) -> int:
+        """Hold for one provider and capacity type; 0 = never release (bare metal, reserved and unspecified always)."""
+        hold = self.idle_hold_by_provider.get(provider, self.idle_hold)
+        return {3: hold.on_demand_ns, 4: hold.spot_ns}.get(capacity_type, 0)
+
+    def reclaim_cap(self, configured: int) -> int:
+        """How many reclaims one window allows a cluster of that many Configured machines."""
+        return max(1, int(self.reclaim_cap_fraction * configured))
+
+
+def drain_grace_seconds(gap: int) -> int:
+    """Grace a victim gets, by how far the preemptor's priority is above it."""
+    if gap > 900_000:
+        return 10
+    if gap > 500_000:
+        return 30
+    if gap > 100_000:
+        return 120
+    return 600

@@ -1,0 +1,638 @@
+"""Preempt: draining supply first, then victims of lower priority in other clusters (`docs/engine.md` §4).
+
+Draining machines are taken virtually, so a victim chosen in an earlier step is not chosen again somewhere else.
+Victims come in blocks: the machines of one Configured cell that the same entry claims, or nobody.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigfleet.engine.cells import CONFIGURED, OWNER_CLUSTERS, OWNER_DRAINING, order_members
+from bigfleet.engine.credit import anything, fits, take, useful
+from bigfleet.engine.gang import fits_some, score
+from bigfleet.engine.ids import id_less
+from bigfleet.engine.jit import F8, I4, I8, U1, inner, kernel
+from bigfleet.engine.pool import Pool
+from bigfleet.engine.rows import GANG, PARKED, PLAIN
+from bigfleet.engine.spread import begin_domains, fewest, load_universe, save_universe, touch_domain
+from bigfleet.engine.view import View, view
+from bigfleet.engine.world import LOG_USED, World
+
+_DOMAINS = 1
+MAX_LISTS = 256
+# Places in `Victims.meta` and `Ranked.meta`.
+BLOCKS, TAKES = 0, 1
+LISTS, USED = 0, 1
+
+
+@view
+class Victims(View):
+    """Blocks, and the takes from them in order: `take_n` members of `take_block`, from `take_first` in its cell."""
+
+    cell: I4
+    entry: I4
+    first: I4
+    n: I4
+    used: I4
+    least: I4
+    priority: I8
+    interruption: F8
+    reclamation: F8
+    pinned: U1
+    excess: U1
+    take_entry: I4
+    take_block: I4
+    take_first: I4
+    take_n: I4
+    meta: I8
+
+
+@view
+class Ranked(View):
+    """Candidate lists by (constraint set, preemptor priority): a sorted stretch that a heap refills on demand."""
+
+    con: I4
+    priority: I8
+    start: I8
+    popped: I4
+    waiting: I4
+    block: I4
+    heap: I4
+    meta: I8
+
+
+class Weights(NamedTuple):
+    """Terms of the victim score that do not depend on the victim's priority."""
+
+    priority: float
+    drain: float
+    interruption: float
+    reclamation: float
+    floor: float
+
+
+@kernel
+def wanting(w: World, order: I4, count: int, mask: U1, chosen: I4) -> int:
+    """Entries that may preempt, by place in the order; marks the classes that any of them matches."""
+    found = 0
+    for i in range(count):
+        entry = order[i]
+        first = w.e.part[entry]
+        short = False
+        for part in range(first, first + w.e.parts[entry]):
+            for d in range(w.parts.left.shape[1]):
+                w.parts.rest[part, d] = w.parts.left[part, d]
+                if w.parts.left[part, d] > 0:
+                    short = True
+        if short and w.c.connected[w.e.cluster[entry]] != 0 and not w.e.flags[entry] & PARKED:
+            chosen[found] = i
+            found += 1
+    last = -1
+    for i in range(found):
+        con = w.p.con[w.e.prof[order[chosen[i]]]]
+        if con != last:
+            last = con
+            for cls in range(len(mask)):
+                mask[cls] |= w.match[con, cls]
+    return found
+
+
+@kernel
+def count_blocks(w: World, clusters: int) -> int:
+    """Upper bound of the number of victim blocks."""
+    total = w.late.meta[LOG_USED]
+    for cluster in range(clusters):
+        total += w.c.logged[cluster] + w.owners.used[OWNER_CLUSTERS + cluster]
+    return total
+
+
+@kernel
+def make_blocks(
+    w: World, v: Victims, members: Pool, place: I4, clusters: int, mask: U1, ceiling: int, weights: Weights
+) -> None:
+    """All blocks of Configured machines that some entry below `ceiling` holds and some short entry could use."""
+    v.meta[BLOCKS] = 0
+    v.meta[TAKES] = 0
+    for cluster in range(clusters):
+        first = w.c.log[cluster]
+        for i in range(first, first + w.c.logged[cluster]):
+            _claimed_block(w, v, w.log.entry[i], w.log.cell[i], w.log.n[i], mask, ceiling)
+    for i in range(w.late.meta[LOG_USED]):
+        _claimed_block(w, v, w.late.entry[i], w.late.cell[i], w.late.n[i], mask, ceiling)
+    for cluster in range(clusters):
+        owner = OWNER_CLUSTERS + cluster
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+            cell = w.held.data[k]
+            if w.cells.state[cell] != CONFIGURED:
+                continue
+            # Only here: claims of the cell have all been counted into it.
+            w.cells.adds[cell] = 0
+            stamp = w.cells.stamp[cell]
+            if (
+                w.cells.count[cell] > w.cells.taken[cell]
+                and mask[w.cells.cls[cell]] != 0
+                and w.bind.priority[stamp] < ceiling
+            ):
+                b = v.meta[BLOCKS]
+                v.meta[BLOCKS] = b + 1
+                v.cell[b] = cell
+                v.entry[b] = -1
+                v.first[b] = w.cells.taken[cell]
+                v.n[b] = w.cells.count[cell] - w.cells.taken[cell]
+                v.priority[b] = w.bind.priority[stamp]
+                v.interruption[b] = w.bind.interruption[stamp]
+                v.reclamation[b] = w.bind.reclamation[stamp]
+                v.excess[b] = w.c.ready[cluster]
+    for b in range(v.meta[BLOCKS]):
+        cell = v.cell[b]
+        v.used[b] = 0
+        if v.first[b] == 0:
+            v.least[b] = w.cells.least[cell]
+        else:
+            order_members(w.cells, members, w.ids, place, cell)
+            v.least[b] = members.data[w.cells.start[cell] + v.first[b]]
+        v.pinned[b] = np.isinf(v.interruption[b]) or np.isinf(v.reclamation[b])
+        # From here on only the terms of the score.
+        v.interruption[b] = weights.interruption / max(v.interruption[b], weights.floor)
+        v.reclamation[b] = weights.reclamation / max(v.reclamation[b], weights.floor)
+
+
+@inner
+def _claimed_block(w: World, v: Victims, entry: int, cell: int, n: int, mask: U1, ceiling: int) -> None:
+    if w.cells.state[cell] != CONFIGURED:
+        return
+    first = w.cells.adds[cell]
+    w.cells.adds[cell] = first + n
+    prof = w.e.prof[entry]
+    if mask[w.cells.cls[cell]] == 0 or w.p.priority[prof] >= ceiling:
+        return
+    b = v.meta[BLOCKS] - 1
+    while b >= 0 and v.entry[b] == entry:
+        if v.cell[b] == cell:
+            # A gang takes part by part; its machines are one block all the same.
+            v.n[b] += n
+            return
+        b -= 1
+    b = v.meta[BLOCKS]
+    v.meta[BLOCKS] = b + 1
+    v.cell[b] = cell
+    v.entry[b] = entry
+    v.first[b] = first
+    v.n[b] = n
+    v.priority[b] = w.p.priority[prof]
+    v.interruption[b] = w.p.interruption_dollars[prof]
+    v.reclamation[b] = w.p.reclamation_dollars[prof]
+    v.excess[b] = 0
+
+
+@inner
+def _ahead(w: World, v: Victims, weights: Weights, priority: int, a: int, b: int) -> bool:
+    """Whether block a is a better victim than block b for a preemptor of that priority."""
+    if v.excess[a] != v.excess[b]:
+        return bool(v.excess[a] > v.excess[b])
+    x = float(priority - v.priority[a]) * weights.priority
+    if v.pinned[a] == 0:
+        x = ((x + weights.drain) + v.interruption[a]) + v.reclamation[a]
+    y = float(priority - v.priority[b]) * weights.priority
+    if v.pinned[b] == 0:
+        y = ((y + weights.drain) + v.interruption[b]) + v.reclamation[b]
+    if x != y:
+        return x > y
+    if v.pinned[a] != v.pinned[b]:
+        return bool(v.pinned[a] < v.pinned[b])
+    return id_less(w.ids, v.least[a], v.least[b])
+
+
+@inner
+def _ranked_list(w: World, v: Victims, r: Ranked, weights: Weights, prof: int) -> int:
+    """The candidate list of a profile; made as a heap, so that only what is looked at gets sorted."""
+    con = w.p.con[prof]
+    priority = w.p.priority[prof]
+    for number in range(r.meta[LISTS] - 1, -1, -1):
+        if r.con[number] == con and r.priority[number] == priority:
+            return number
+    if r.meta[LISTS] == MAX_LISTS or r.meta[USED] + v.meta[BLOCKS] > len(r.block):
+        r.meta[LISTS] = 0
+        r.meta[USED] = 0
+    number = r.meta[LISTS]
+    r.meta[LISTS] = number + 1
+    start = r.meta[USED]
+    count = 0
+    for b in range(v.meta[BLOCKS]):
+        if v.priority[b] < priority and w.match[con, w.cells.cls[v.cell[b]]] != 0:
+            r.heap[start + count] = b
+            count += 1
+    r.meta[USED] = start + count
+    r.con[number] = con
+    r.priority[number] = priority
+    r.start[number] = start
+    r.popped[number] = 0
+    r.waiting[number] = count
+    for root in range(count // 2 - 1, -1, -1):
+        _sift(w, v, r, weights, priority, start, root, count)
+    return number
+
+
+@inner
+def _sift(w: World, v: Victims, r: Ranked, weights: Weights, priority: int, start: int, root: int, count: int) -> None:
+    moving = r.heap[start + root]
+    at = root
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            break
+        if child + 1 < count and _ahead(w, v, weights, priority, r.heap[start + child + 1], r.heap[start + child]):
+            child += 1
+        if not _ahead(w, v, weights, priority, r.heap[start + child], moving):
+            break
+        r.heap[start + at] = r.heap[start + child]
+        at = child
+    r.heap[start + at] = moving
+
+
+@inner
+def _candidate(w: World, v: Victims, r: Ranked, weights: Weights, number: int, index: int) -> int:
+    """The index-th best block of a list, or -1."""
+    while r.popped[number] <= index:
+        count = r.waiting[number]
+        if count == 0:
+            return -1
+        start = r.start[number]
+        r.block[start + r.popped[number]] = r.heap[start]
+        r.popped[number] += 1
+        r.heap[start] = r.heap[start + count - 1]
+        r.waiting[number] = count - 1
+        if count > 1:
+            _sift(w, v, r, weights, r.priority[number], start, 0, count - 1)
+    return r.block[r.start[number] + index]
+
+
+@inner
+def _usable(w: World, v: Victims, entry: int, block: int) -> bool:
+    """Whether a block of another cluster still has machines."""
+    return v.used[block] < v.n[block] and w.cells.cluster[v.cell[block]] != w.e.cluster[entry]
+
+
+@kernel
+def take_draining(
+    w: World, v: Victims, r: Ranked, weights: Weights, order: I4, chosen: I4, first: int, last: int, domains: I4
+) -> int:
+    """Step 1 for the short entries; returns how far it came before the universes were full."""
+    start = w.owners.start[OWNER_DRAINING]
+    end = start + w.owners.used[OWNER_DRAINING]
+    for at in range(first, last):
+        pending = chosen[at]
+        entry = order[pending]
+        cluster = w.e.cluster[entry]
+        prof = w.e.prof[entry]
+        con = w.p.con[prof]
+        part = w.e.part[entry]
+        if w.uni.meta[0] + len(w.dom.list) > len(w.uni.dom) or v.meta[TAKES] + v.meta[BLOCKS] * w.e.parts[entry] > len(
+            v.take_n
+        ):
+            return at
+        rest = w.parts.rest
+        kind = w.e.kind[entry]
+        if kind == PLAIN:
+            for k in range(start, end):
+                cell = w.held.data[k]
+                available = w.cells.count[cell] - w.cells.taken[cell]
+                if available > 0 and w.match[con, w.cells.cls[cell]] != 0:
+                    w.cells.taken[cell] += take(
+                        w.k.alloc, w.cells.cls[cell], w.c.overhead, cluster, w.parts.unit, rest, part, available
+                    )
+        elif kind == GANG:
+            domains[at] = _gang_domain(w, v, r, weights, entry)
+            if domains[at] >= 0:
+                _gang_draining(w, entry, domains[at])
+        else:
+            key = w.p.spread[prof]
+            skew = w.p.skew[prof]
+            load_universe(w, pending)
+            for k in range(start, end):
+                cell = w.held.data[k]
+                cls = w.cells.cls[cell]
+                if (
+                    w.match[con, cls] != 0
+                    and w.k.dom[cls, key] >= 0
+                    and fits(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, part)
+                ):
+                    touch_domain(w, w.k.dom[cls, key])
+            for b in range(v.meta[BLOCKS]):
+                cls = w.cells.cls[v.cell[b]]
+                if (
+                    v.priority[b] < w.p.priority[prof]
+                    and w.match[con, cls] != 0
+                    and w.k.dom[cls, key] >= 0
+                    and w.cells.cluster[v.cell[b]] != cluster
+                    and fits(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, part)
+                ):
+                    touch_domain(w, w.k.dom[cls, key])
+            while anything(rest, part):
+                limit = fewest(w) + skew - 1
+                found = -1
+                for k in range(start, end):
+                    cell = w.held.data[k]
+                    cls = w.cells.cls[cell]
+                    dom = w.k.dom[cls, key]
+                    if (
+                        w.cells.count[cell] > w.cells.taken[cell]
+                        and w.match[con, cls] != 0
+                        and dom >= 0
+                        and w.dom.machines[dom] <= limit
+                        and fits(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, part)
+                        and useful(w.k.alloc, cls, w.c.overhead, cluster, rest, part)
+                    ):
+                        found = cell
+                        break
+                if found < 0:
+                    break
+                cls = w.cells.cls[found]
+                take(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, rest, part, 1)
+                w.cells.taken[found] += 1
+                w.dom.machines[w.k.dom[cls, key]] += 1
+            save_universe(w, pending)
+    return last
+
+
+@inner
+def _gang_draining(w: World, entry: int, dom: int) -> None:
+    """All parts of a gang take virtually from the Draining machines of a domain."""
+    prof = w.e.prof[entry]
+    con = w.p.con[prof]
+    key = w.p.same[prof]
+    cluster = w.e.cluster[entry]
+    start = w.owners.start[OWNER_DRAINING]
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        for k in range(start, start + w.owners.used[OWNER_DRAINING]):
+            cell = w.held.data[k]
+            cls = w.cells.cls[cell]
+            available = w.cells.count[cell] - w.cells.taken[cell]
+            if available > 0 and w.match[con, cls] != 0 and w.k.dom[cls, key] == dom:
+                w.cells.taken[cell] += take(
+                    w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, w.parts.rest, part, available
+                )
+
+
+@inner
+def _gang_domain(w: World, v: Victims, r: Ranked, weights: Weights, entry: int) -> int:
+    """Where a gang looks: its own domain, or, having none, the best one that could cover all of it."""
+    prof = w.e.prof[entry]
+    key = w.p.same[prof]
+    if w.e.domain[entry] >= 0:
+        return w.e.domain[entry]
+    if key < 0:
+        return -1
+    con = w.p.con[prof]
+    cluster = w.e.cluster[entry]
+    first = w.e.part[entry]
+    count = w.e.parts[entry]
+    width = w.parts.rest.shape[1]
+    start = w.owners.start[OWNER_DRAINING]
+    end = start + w.owners.used[OWNER_DRAINING]
+    begin_domains(w)
+    for d in range(width):
+        w.tmp.want[d] = 0
+        for part in range(first, first + count):
+            w.tmp.want[d] += w.parts.rest[part, d]
+    for k in range(start, end):
+        cell = w.held.data[k]
+        cls = w.cells.cls[cell]
+        n = w.cells.count[cell] - w.cells.taken[cell]
+        dom = w.k.dom[cls, key]
+        if n > 0 and dom >= 0 and w.match[con, cls] != 0 and fits_some(w, cls, cluster, first, count):
+            touch_domain(w, dom)
+            for d in range(width):
+                w.dom.total[dom, d] += n * max(0, w.k.alloc[cls, d] - w.c.overhead[cluster, d])
+    for b in range(v.meta[BLOCKS]):
+        cls = w.cells.cls[v.cell[b]]
+        dom = w.k.dom[cls, key]
+        if (
+            dom >= 0
+            and v.priority[b] < w.p.priority[prof]
+            and w.match[con, cls] != 0
+            and _usable(w, v, entry, b)
+            and fits_some(w, cls, cluster, first, count)
+        ):
+            touch_domain(w, dom)
+    best = -1
+    best_score = 0.0
+    for i in range(w.dom.meta[_DOMAINS]):
+        dom = w.dom.list[i]
+        here = score(w.dom.total, dom, w.tmp.want, True)
+        if best >= 0 and (here < best_score or (here == best_score and w.dom.rank[dom] > w.dom.rank[best])):
+            continue
+        if _coverable(w, v, r, weights, entry, dom):
+            best = dom
+            best_score = here
+    return best
+
+
+@inner
+def _coverable(w: World, v: Victims, r: Ranked, weights: Weights, entry: int, dom: int) -> bool:
+    """Tries whether Draining machines and victims of a domain cover the gang, and undoes the trial."""
+    prof = w.e.prof[entry]
+    key = w.p.same[prof]
+    first = w.e.part[entry]
+    count = w.e.parts[entry]
+    width = w.parts.rest.shape[1]
+    start = w.owners.start[OWNER_DRAINING]
+    used = w.owners.used[OWNER_DRAINING]
+    saved = np.empty(used, np.int32)
+    for k in range(used):
+        saved[k] = w.cells.taken[w.held.data[start + k]]
+    amounts = np.empty((count, width), np.int64)
+    for i in range(count):
+        for d in range(width):
+            amounts[i, d] = w.parts.rest[first + i, d]
+    _gang_draining(w, entry, dom)
+    takes = v.meta[TAKES]
+    covered = _gang_victims(w, v, r, weights, entry, key, dom)
+    _undo(v, takes)
+    for k in range(used):
+        w.cells.taken[w.held.data[start + k]] = saved[k]
+    for i in range(count):
+        for d in range(width):
+            w.parts.rest[first + i, d] = amounts[i, d]
+    return covered
+
+
+@inner
+def _gang_victims(w: World, v: Victims, r: Ranked, weights: Weights, entry: int, key: int, dom: int) -> bool:
+    """Takes victims of a domain for all parts; True if everything is covered."""
+    prof = w.e.prof[entry]
+    cluster = w.e.cluster[entry]
+    number = _ranked_list(w, v, r, weights, prof)
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        if not anything(w.parts.rest, part):
+            continue
+        index = 0
+        while True:
+            block = _candidate(w, v, r, weights, number, index)
+            index += 1
+            if block < 0:
+                return False
+            cls = w.cells.cls[v.cell[block]]
+            if not _usable(w, v, entry, block) or w.k.dom[cls, key] != dom:
+                continue
+            n = take(
+                w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, w.parts.rest, part,
+                v.n[block] - v.used[block],
+            )  # fmt: skip
+            if n > 0:
+                _note(v, entry, block, n)
+                if not anything(w.parts.rest, part):
+                    break
+    return True
+
+
+@inner
+def _note(v: Victims, entry: int, block: int, n: int) -> None:
+    at = v.meta[TAKES]
+    v.take_entry[at] = entry
+    v.take_block[at] = block
+    v.take_first[at] = v.first[block] + v.used[block]
+    v.take_n[at] = n
+    v.used[block] += n
+    v.meta[TAKES] = at + 1
+
+
+@inner
+def _undo(v: Victims, takes: int) -> None:
+    for i in range(takes, v.meta[TAKES]):
+        v.used[v.take_block[i]] -= v.take_n[i]
+    v.meta[TAKES] = takes
+
+
+@kernel
+def take_victims(
+    w: World, v: Victims, r: Ranked, weights: Weights, order: I4, chosen: I4, first: int, last: int, domains: I4
+) -> int:
+    """Step 2 for the short entries; returns how far it came before the log of takes was full."""
+    for at in range(first, last):
+        pending = chosen[at]
+        entry = order[pending]
+        cluster = w.e.cluster[entry]
+        prof = w.e.prof[entry]
+        part = w.e.part[entry]
+        rest = w.parts.rest
+        kind = w.e.kind[entry]
+        if v.meta[BLOCKS] == 0:
+            return last
+        if v.meta[TAKES] + v.meta[BLOCKS] * w.e.parts[entry] > len(v.take_n) or w.uni.meta[0] + len(w.dom.list) > len(
+            w.uni.dom
+        ):
+            return at
+        if kind == GANG:
+            dom = domains[at]
+            short = False
+            for i in range(part, part + w.e.parts[entry]):
+                if anything(rest, i):
+                    short = True
+            if dom < 0 or not short:
+                continue
+            count = w.e.parts[entry]
+            width = rest.shape[1]
+            amounts = np.empty((count, width), np.int64)
+            for i in range(count):
+                for d in range(width):
+                    amounts[i, d] = rest[part + i, d]
+            takes = v.meta[TAKES]
+            if not _gang_victims(w, v, r, weights, entry, w.p.same[prof], dom):
+                _undo(v, takes)
+                for i in range(count):
+                    for d in range(width):
+                        rest[part + i, d] = amounts[i, d]
+        elif kind == PLAIN:
+            if not anything(rest, part):
+                continue
+            number = _ranked_list(w, v, r, weights, prof)
+            index = 0
+            while True:
+                block = _candidate(w, v, r, weights, number, index)
+                index += 1
+                if block < 0:
+                    break
+                if not _usable(w, v, entry, block):
+                    continue
+                n = take(
+                    w.k.alloc, w.cells.cls[v.cell[block]], w.c.overhead, cluster, w.parts.unit, rest, part,
+                    v.n[block] - v.used[block],
+                )  # fmt: skip
+                if n > 0:
+                    _note(v, entry, block, n)
+                    if not anything(rest, part):
+                        break
+        else:
+            if not anything(rest, part):
+                continue
+            key = w.p.spread[prof]
+            skew = w.p.skew[prof]
+            number = _ranked_list(w, v, r, weights, prof)
+            load_universe(w, pending)
+            while anything(rest, part):
+                if v.meta[TAKES] == len(v.take_n):
+                    # It goes on with these counts when there is room again.
+                    save_universe(w, pending)
+                    return at
+                limit = fewest(w) + skew - 1
+                index = 0
+                found = -1
+                while True:
+                    block = _candidate(w, v, r, weights, number, index)
+                    index += 1
+                    if block < 0:
+                        break
+                    cls = w.cells.cls[v.cell[block]]
+                    dom = w.k.dom[cls, key]
+                    if (
+                        _usable(w, v, entry, block)
+                        and dom >= 0
+                        and fits(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, part)
+                        and useful(w.k.alloc, cls, w.c.overhead, cluster, rest, part)
+                        and w.dom.machines[dom] <= limit
+                    ):
+                        found = block
+                        break
+                if found < 0:
+                    break
+                cls = w.cells.cls[v.cell[found]]
+                take(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, rest, part, 1)
+                if (
+                    v.meta[TAKES] > 0
+                    and v.take_block[v.meta[TAKES] - 1] == found
+                    and v.take_entry[v.meta[TAKES] - 1] == entry
+                ):
+                    v.take_n[v.meta[TAKES] - 1] += 1
+                    v.used[found] += 1
+                else:
+                    _note(v, entry, found, 1)
+                w.dom.machines[w.k.dom[cls, key]] += 1
+    return last
+
+
+@kernel
+def victim_slots(w: World, v: Victims, members: Pool, place: I4, slot: I4, entry: I4, gap: I8) -> None:
+    """Machines of the takes, in order; marks unclaimed ones as lost to their cells."""
+    at = 0
+    for i in range(v.meta[TAKES]):
+        block = v.take_block[i]
+        cell = v.cell[block]
+        order_members(w.cells, members, w.ids, place, cell)
+        for k in range(v.take_n[i]):
+            slot[at] = members.data[w.cells.start[cell] + v.take_first[i] + k]
+            entry[at] = v.take_entry[i]
+            gap[at] = w.p.priority[w.e.prof[v.take_entry[i]]] - v.priority[block]
+            at += 1
+        if v.entry[block] < 0:
+            w.cells.lost[cell] += v.take_n[i]
+
+
+@kernel
+def forget_lost(w: World, v: Victims) -> None:
+    """Undoes the marks of `victim_slots` once the step is over."""
+    for i in range(v.meta[TAKES]):
+        w.cells.lost[v.cell[v.take_block[i]]] = 0

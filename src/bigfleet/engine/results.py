@@ -1,0 +1,147 @@
+"""What comes out of a step, as plain rows: the shape tests, readers and the oracle share.
+
+The engine returns the same content as columns (`StepResult`) and renders these rows only when someone asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bigfleet.model.resources import Resources
+
+
+class ActionKind(IntEnum):
+    BOOTSTRAP = 1
+    PROVISION = 2
+    RECLAIM = 3
+    PREEMPT = 4
+    DELETE = 5
+
+
+class Reason(StrEnum):
+    """Reason tag of an action; part of the audit contract."""
+
+    IDLE = "phase1.idle"
+    SPECULATIVE = "phase1.speculative"
+    INVERSION = "phase2.inversion"
+    EXCESS = "phase3.excess"
+    RELEASE = "phase3.release"
+
+
+class Disposition(IntEnum):
+    """What the rails made of an action."""
+
+    EMIT = 0
+    SUPPRESSED = 1
+    DRYRUN = 2
+
+
+class UnmetReason(IntEnum):
+    """Why a need is not satisfied; numbers are those of the wire enum."""
+
+    NONE = 0
+    PRIORITY_STARVED = 1
+    NO_MATCHING_SUPPLY = 2
+    TOPOLOGY_UNSATISFIABLE = 3
+    PREEMPTION_EXHAUSTED = 4
+    RESOURCE_NOT_PUBLISHED = 1000
+    SPREAD_UNSATISFIABLE = 1001
+    CLUSTER_DISCONNECTED = 1002
+    ACQUISITION_HELD = 1003
+    SUPPLY_BACKED_OFF = 1004
+    AWAITING_DRAIN = 1005
+
+
+class RollupOutcome(StrEnum):
+    APPLIED = "applied"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class NeedKey:
+    """Identity of a row of demand, and of a plain or folded entry. A gang's key has an empty `min_unit`."""
+
+    cluster: str
+    fingerprint: str
+    group: str
+    min_unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do. `cluster`: destination of an acquisition, source of a drain; `need`: whom it serves."""
+
+    kind: ActionKind
+    machine: str
+    cluster: str
+    need: NeedKey | None
+    grace_seconds: int
+    preemptor_priority: int
+    reason: Reason
+    disposition: Disposition
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Machines that match a need, whoever holds them; each count stops at the policy's cap."""
+
+    idle: int
+    speculative: int
+    configured: int
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCoverage:
+    domain: str
+    per_mille: int
+    satisfiable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one entry of demand got in this step, and why not more."""
+
+    key: NeedKey
+    priority: int
+    arrival: int
+    satisfied: bool
+    deficit: Resources
+    claimed: int
+    bootstraps: int
+    provisions: int
+    domain: str | None
+    satisfiable: bool
+    parked: bool
+    parked_age: int
+    unmet_age: int
+    reason: UnmetReason
+    supply: Supply | None
+    victims: int
+    freed: Resources
+    candidates: tuple[DomainCoverage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Demand nobody can answer yet; age in nominal cycles, starting at 1."""
+
+    key: NeedKey
+    priority: int
+    deficit: Resources
+    since: int
+    age: int
+    escalated: bool
+    topology_constrained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableCapacity:
+    cluster: str
+    fingerprint: str
+    count: int
+    confidence: str
+    cost_per_hour: float

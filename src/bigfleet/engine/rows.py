@@ -1,0 +1,137 @@
+"""Layout of demand: clusters, their rows, and the entries and parts derived from them.
+
+A cluster owns one region of row, entry and part columns alike: it never has more entries or parts than rows.
+Rows are kept by (profile, group, smallest unit), entries in the order in which they are served.
+"""
+
+from __future__ import annotations
+
+from bigfleet.engine.columns import grown, made, room, widened
+from bigfleet.engine.jit import I4, I4M, I8, I8M, U1
+from bigfleet.engine.pool import PoolStore
+from bigfleet.engine.view import View, view
+
+PLAIN, SPREAD, GANG = 0, 1, 2
+NO_TIME = -(2**63)
+# Bits of `Entries.flags`.
+FOLDED, SATISFIABLE, PARKED = 1, 2, 4
+
+
+@view
+class Clusters(View):
+    """One row per cluster. `fresh`: rows changed; `dirty`: must be credited anew; `stall`: entry whose gang must wait
+    for the shard-wide pass, or -1; `pending`: entries that credit did not satisfy; `timed`: a gang's parking runs."""
+
+    start: I8
+    size: I4
+    old_start: I8
+    old_size: I4
+    rows: I4
+    entries: I4
+    parts: I4
+    gangs: I4
+    ready: U1
+    connected: U1
+    fresh: U1
+    dirty: U1
+    stall: I4
+    pending: I4
+    timed: U1
+    rank: I4
+    text: I4
+    overhead: I8M
+    log: I8
+    logged: I8
+    tokens: I8
+    refilled: I8
+    sighted: U1
+    excess: I8
+    configured: I8
+
+
+@view
+class Rows(View):
+    """The demand in force, merged."""
+
+    prof: I4
+    group: I4
+    arrival: I8
+    agg: I8M
+    unit: I8M
+    fold: U1
+
+
+@view
+class Entries(View):
+    """What is served: plain and spread rows, gangs. `claimed` counts credit, `late` what came out of cluster order."""
+
+    prof: I4
+    group: I4
+    cluster: I4
+    kind: U1
+    flags: U1
+    part: I4
+    parts: I4
+    arrival: I8
+    parked_since: I8
+    claimed: I4
+    late: I4
+    boots: I4
+    provisions: I4
+    domain: I4
+    list: I4
+    log: I8
+    logged: I4
+    candidate: I4M
+    coverage: I4M
+
+
+@view
+class Parts(View):
+    """Amounts of an entry: one part, or one per row of a gang. `credit` is what credit left, `left` what remained
+    after Assign, `rest` after Preempt; the last two are valid for entries that credit did not satisfy."""
+
+    agg: I8M
+    unit: I8M
+    credit: I8M
+    left: I8M
+    rest: I8M
+    since: I8
+
+
+CANDIDATES = 6
+
+
+class DemandStore:
+    """Owns the columns of demand."""
+
+    def __init__(self) -> None:
+        self.regions = PoolStore()
+        self.c = made(Clusters, 16)
+        self.rows = made(Rows, 64)
+        self.entries = made(Entries, 64, candidate=CANDIDATES, coverage=CANDIDATES)
+        self.parts = made(Parts, 64)
+
+    def reserve_clusters(self, count: int) -> None:
+        size = room(len(self.c.start), count)
+        if size > len(self.c.start):
+            self.c = Clusters(*(grown(column, size) for column in self.c))
+
+    def reserve_rows(self, elements: int) -> None:
+        """Room for regions of so many rows in all."""
+        self.regions.reserve(elements)
+        size = len(self.regions.v.data)
+        if size > len(self.rows.prof):
+            self.rows = Rows(*(grown(column, size) for column in self.rows))
+            self.entries = Entries(*(grown(column, size) for column in self.entries))
+            self.parts = Parts(*(grown(column, size) for column in self.parts))
+
+    def widen(self, width: int) -> None:
+        """More resources: every amounts matrix gets columns."""
+        self.c = self.c._replace(overhead=widened(self.c.overhead, width))
+        self.rows = self.rows._replace(agg=widened(self.rows.agg, width), unit=widened(self.rows.unit, width))
+        p = self.parts
+        self.parts = p._replace(
+            agg=widened(p.agg, width), unit=widened(p.unit, width), credit=widened(p.credit, width),
+            left=widened(p.left, width), rest=widened(p.rest, width),
+        )  # fmt: skip

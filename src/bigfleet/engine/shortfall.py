@@ -1,0 +1,125 @@
+"""Shortfalls: rows nobody can answer yet, how old they are and when they escalate (§7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.gang import parked_at
+from bigfleet.engine.jit import I4, kernel
+from bigfleet.engine.need import Needs
+from bigfleet.engine.policy import Policy
+from bigfleet.engine.results import Shortfall
+from bigfleet.engine.rows import GANG, NO_TIME, PARKED, PLAIN
+from bigfleet.engine.world import Rules, World
+
+_NEVER = 9223372036854775807
+
+
+@dataclass(frozen=True)
+class ShortfallBatch:
+    """Parts that stay short; rows by priority, age and key; valid until the engine's next step."""
+
+    part: NDArray[np.int32]
+    entry: NDArray[np.int32]
+    now: int
+    policy: Policy
+    needs: Needs
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def rows(self) -> list[Shortfall]:
+        needs, parts = self.needs, self.needs.current.parts
+        found = []
+        for part, entry in zip(self.part.tolist(), self.entry.tolist(), strict=True):
+            since = int(parts.since[part])
+            found.append(
+                Shortfall(
+                    needs.row_key(entry, part),
+                    needs.priority(entry),
+                    needs.amounts(parts.rest[part]),
+                    since,
+                    (self.now - since) // self.policy.cycle_ns + 1,
+                    self.now - since >= self.policy.escalate_after_ns,
+                    int(needs.current.e.kind[entry]) != PLAIN,
+                )
+            )
+        return sorted(found, key=_listed)
+
+
+def _listed(each: Shortfall) -> tuple[object, ...]:
+    key = each.key
+    texts = (key.cluster, key.fingerprint, key.group, key.min_unit)
+    return (-each.priority, -each.age, *(text.encode() for text in texts))
+
+
+@kernel
+def age_parts(w: World, order: I4, count: int, now: int, part_of: I4, entry_of: I4) -> int:
+    """Starts, keeps or ends each pending part's run of shortfalls (and a gang's parking age); lists the short."""
+    found = 0
+    for i in range(count):
+        entry = order[i]
+        before = found
+        for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+            short = False
+            for d in range(w.parts.rest.shape[1]):
+                if w.parts.rest[part, d] > 0:
+                    short = True
+            if not short:
+                w.parts.since[part] = NO_TIME
+                continue
+            if w.parts.since[part] == NO_TIME:
+                w.parts.since[part] = now
+            part_of[found] = part
+            entry_of[found] = entry
+            found += 1
+        if found == before and w.e.kind[entry] == GANG:
+            # Draining supply and victims answer all of it: parked, it could not take what was drained for it.
+            w.e.parked_since[entry] = NO_TIME
+    return found
+
+
+@kernel
+def next_change(w: World, rules: Rules, part_of: I4, shortfalls: int, escalate_after: int, clusters: int) -> int:
+    """The earliest instant at which a shortfall escalates or a gang is parked or probed again."""
+    best = _NEVER
+    for i in range(shortfalls):
+        due = w.parts.since[part_of[i]] + escalate_after
+        if rules.now < due < best:
+            best = due
+    for cluster in range(clusters):
+        if w.c.timed[cluster] == 0:
+            continue
+        start = w.c.start[cluster]
+        for entry in range(start, start + w.c.entries[cluster]):
+            since = w.e.parked_since[entry]
+            if w.e.kind[entry] != GANG:
+                continue
+            if since == NO_TIME:
+                if w.e.flags[entry] & PARKED:
+                    # It rested in this step and does not in the next.
+                    best = min(best, rules.now)
+                continue
+            age = (rules.now - since) // rules.cycle
+            parked = parked_at(since, rules.now, rules.cycle, rules.park_after, rules.reprobe_every)
+            if parked:
+                age = (age // rules.reprobe_every + 1) * rules.reprobe_every
+            elif age < rules.park_after:
+                age = rules.park_after
+                if age % rules.reprobe_every == 0:
+                    age += 1
+            else:
+                age += 1
+            best = min(best, since + age * rules.cycle)
+    return best
+
+
+@kernel
+def count_parts(w: World, order: I4, count: int) -> int:
+    total = 0
+    for i in range(count):
+        total += w.e.parts[order[i]]
+    return total

@@ -1,0 +1,154 @@
+"""Views: named columns that kernels see through one pointer.
+
+A view is a frozen set of arrays. Kernels get the address of a table with each column's place and shape, and look
+columns up by name (`cells.count[i]`): passing hundreds of arrays by value would make every kernel slow to compile and
+to call. The table never changes while a kernel runs, and the arrays are kept alive by whoever calls it.
+Without the JIT a view is a plain object with the same attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, dataclass_transform, get_args, get_type_hints
+
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import NativeValue, register_model, unbox
+from numba.np.arrayobj import make_array, populate_array
+
+ELEMENTS = {"u1": types.uint8, "i4": types.int32, "i8": types.int64, "f8": types.float64}
+_WORDS = 3  # address and two extents per column
+
+C = TypeVar("C")
+
+
+@dataclass_transform(frozen_default=True)
+def view(cls: type[C]) -> type[C]:
+    """Makes a class of annotated columns (or views) a view."""
+    return dataclass(frozen=True, eq=False, repr=False)(cls)
+
+
+class View:
+    """What all views share."""
+
+    def _replace(self: C, **columns: Any) -> C:
+        made = object.__new__(type(self))
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_table"}, **columns)
+        return made
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._asdict().values())
+
+    @property
+    def address(self) -> int:
+        """Where kernels find the table of columns."""
+        table = self.__dict__.get("_table")
+        if table is None:
+            table = self.__dict__["_table"] = _table(self)
+        return int(table[-1])
+
+
+def _table(view_: View) -> Any:
+    hints = _hints(type(view_))
+    table = np.zeros(len(hints) * _WORDS + 1, np.int64)
+    for place, (name, hint) in enumerate(hints.items()):
+        value = getattr(view_, name)
+        if isinstance(hint, ViewType):
+            table[place * _WORDS] = value.address
+            continue
+        if value.dtype != np.dtype(str(hint.dtype)) or value.ndim != hint.ndim or not value.flags.c_contiguous:
+            raise TypeError(f"column {name} of {type(view_).__name__} is {value.dtype} {value.shape}, not {hint}")
+        table[place * _WORDS] = value.__array_interface__["data"][0]
+        table[place * _WORDS + 1 : place * _WORDS + 1 + value.ndim] = value.shape
+    table[-1] = table.__array_interface__["data"][0]
+    return table
+
+
+class ViewType(types.Type):
+    """The Numba type of a view class."""
+
+    def __init__(self, view_class: type) -> None:
+        self.view_class = view_class
+        super().__init__(name=f"View({view_class.__module__}.{view_class.__qualname__})")
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return _hints(self.view_class)
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _hints(view_class: type) -> dict[str, Any]:
+    """Column name to Numba type, in the order of declaration."""
+    found = _HINTS.get(view_class)
+    if found is None:
+        found = _HINTS[view_class] = {}
+        declared = get_type_hints(view_class, include_extras=True)
+        for each in fields(view_class):
+            hint = declared[each.name]
+            if isinstance(hint, type) and issubclass(hint, View):
+                found[each.name] = ViewType(hint)
+            else:
+                _, element, dimensions = get_args(hint)
+                found[each.name] = types.Array(ELEMENTS[element], dimensions, "C")
+    return found
+
+
+register_model(ViewType)(models.OpaqueModel)
+
+
+@unbox(ViewType)
+def _unbox(typ: Any, obj: Any, c: Any) -> Any:
+    """Views arrive as addresses."""
+    address = c.pyapi.long_as_longlong(obj)
+    return NativeValue(
+        c.builder.inttoptr(address, cgutils.voidptr_t), is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
+    )
+
+
+@infer_getattr
+class _Columns(AttributeTemplate):
+    key = ViewType
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
+        return typ.columns.get(attr)
+
+
+@lower_getattr_generic(ViewType)
+def _column(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    columns = typ.columns
+    place = list(columns).index(attr) * _WORDS
+    kind = columns[attr]
+    words = builder.bitcast(value, cgutils.intp_t.as_pointer())
+
+    def word(offset: int) -> Any:
+        loaded = builder.load(cgutils.gep_inbounds(builder, words, place + offset))
+        # Never changes while a kernel runs: lets LLVM keep columns in registers across stores.
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return loaded
+
+    if isinstance(kind, ViewType):
+        return builder.inttoptr(word(0), cgutils.voidptr_t)
+    array = make_array(kind)(context, builder)
+    item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    shape = [word(1 + d) for d in range(kind.ndim)]
+    strides = [context.get_constant(types.intp, item)]
+    if kind.ndim == 2:
+        strides.insert(0, builder.mul(shape[1], strides[0]))
+    populate_array(
+        array,
+        data=builder.inttoptr(word(0), context.get_data_type(kind.dtype).as_pointer()),
+        shape=shape,
+        strides=strides,
+        itemsize=context.get_constant(types.intp, item),
+        meminfo=None,
+    )
+    return impl_ret_borrowed(context, builder, kind, array._getvalue())

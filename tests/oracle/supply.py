@@ -1,0 +1,209 @@
+"""The oracle's machines: plain objects, judged record by record and grouped into blocks anew in every step.
+
+Written from docs/engine.md §1 alone; it must never import the engine's own modules beyond batches, results and policy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bigfleet.model.taint import tolerates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bigfleet.engine.batches import Breaker, MachineBatch, Shape
+    from bigfleet.model.profile import Profile
+    from tests.oracle.demand import Demand
+
+HOSTNAME = "kubernetes.io/hostname"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = range(1, 9)
+IN, NOT_IN, SAME = 1, 2, 5
+
+
+@dataclass(eq=False)
+class Unit:
+    """One machine. The lower half is scratch of the current step."""
+
+    id: str
+    shape: Shape
+    state: int
+    cluster: str
+    priority: int
+    interruption: float
+    reclamation: float
+    fingerprint: str
+    group: str
+    not_before: int
+    idle_since: int | None = None
+    excess_since: int | None = None
+
+    held: bool = False
+    claimant: Any = None
+    promised: Any = None
+    preemptor: Any = None
+
+    def lookup(self, key: str) -> str | None:
+        if key == HOSTNAME:
+            return self.id
+        if key == INSTANCE_TYPE and self.shape.instance_type:
+            return self.shape.instance_type
+        if key == ZONE and self.shape.zone:
+            return self.shape.zone
+        return dict(self.shape.labels).get(key)
+
+    def matches(self, profile: Profile) -> bool:
+        wanted = all(requirement.matches(self.lookup(requirement.key)) for requirement in profile.requirements)
+        return wanted and tolerates(profile.tolerations, self.shape.taints)
+
+
+@dataclass(eq=False)
+class Block:
+    """The machines of one cell in id order; every order places them together, by the smallest id."""
+
+    members: list[Unit] = field(default_factory=list)
+
+    @property
+    def head(self) -> Unit:
+        return self.members[0]
+
+    @property
+    def first(self) -> str:
+        return self.members[0].id
+
+
+def ingest(machines: dict[str, Unit], batch: MachineBatch, now: int, rejected: dict[str, int]) -> None:
+    """Applies a batch; a bad record is counted and leaves the machine as it was."""
+    seen: set[str] = set()
+    for index in range(len(batch)):
+        fault = _fault(batch, index, seen)
+        seen.add(batch.ids[index])
+        if fault:
+            rejected[fault] = rejected.get(fault, 0) + 1
+        elif batch.state[index] == 0:
+            machines.pop(batch.ids[index], None)
+        else:
+            unit = _unit(batch, index)
+            _carry_over(machines.get(unit.id), unit, now)
+            machines[unit.id] = unit
+
+
+def _fault(batch: MachineBatch, index: int, seen: set[str]) -> str | None:
+    machine, state = batch.ids[index], int(batch.state[index])
+    shape = batch.shapes[batch.shape[index]] if state else None
+    bound = bool(_cluster(batch, index))
+    if shape and not (math.isfinite(shape.price) and shape.price >= 0):
+        return "price"
+    if shape and not 0 <= shape.probability <= 1:
+        return "interruption_probability"
+    if not machine:
+        return "id"
+    if machine in seen:
+        return "duplicate"
+    if state > FAILED:
+        return "state"
+    if (state in (CONFIGURED, DRAINING) and not bound) or (state in (SPECULATIVE, IDLE, DELETING) and bound):
+        return "structural"
+    if shape and len(shape.labels) > 256:
+        return "labels"
+    if shape and any(not 0 <= amount <= 2**40 for _, amount in shape.allocatable.items()):
+        return "range"
+    return None
+
+
+def _cluster(batch: MachineBatch, index: int) -> str:
+    return batch.clusters[batch.cluster[index]] if batch.cluster[index] >= 0 else ""
+
+
+def _unit(batch: MachineBatch, index: int) -> Unit:
+    stamp = batch.stamps[batch.stamp[index]] if batch.stamp[index] >= 0 else None
+    return Unit(
+        id=batch.ids[index],
+        shape=batch.shapes[batch.shape[index]],
+        state=int(batch.state[index]),
+        cluster=_cluster(batch, index),
+        priority=stamp.priority if stamp else 0,
+        interruption=_dollars(stamp.interruption_dollars) if stamp else 0.0,
+        reclamation=_dollars(stamp.reclamation_dollars) if stamp else 0.0,
+        fingerprint=stamp.fingerprint if stamp else "",
+        group=stamp.group if stamp else "",
+        not_before=int(batch.not_before[index]),
+    )
+
+
+def _dollars(amount: float) -> float:
+    return amount if amount > 0 else 0.0
+
+
+def _carry_over(before: Unit | None, unit: Unit, now: int) -> None:
+    if unit.state == IDLE:
+        unit.idle_since = before.idle_since if before and before.state == IDLE else now
+    if before and before.state == unit.state == CONFIGURED and before.cluster == unit.cluster:
+        unit.excess_since = before.excess_since
+
+
+def begin_step(machines: dict[str, Unit], breakers: Iterable[Breaker], now: int) -> None:
+    """Clears the scratch of the last step and decides which machines may not be acquired now."""
+    tripped = {(b.provider, b.instance_type, b.zone, b.capacity_type) for b in breakers if now < b.until}
+    for unit in machines.values():
+        shape = unit.shape
+        offer = (shape.provider, shape.instance_type, shape.zone, shape.capacity_type)
+        unit.held = now < unit.not_before or (unit.state == SPECULATIVE and offer in tripped)
+        unit.claimant = unit.promised = unit.preemptor = None
+
+
+def blocks_of(machines: dict[str, Unit], demand: Demand) -> list[Block]:
+    """All cells, members in id order."""
+    keys, hosts = _live_keys(demand), _named_hosts(demand)
+    cells: dict[tuple[object, ...], Block] = {}
+    for _, unit in sorted(machines.items()):
+        cells.setdefault((_class(unit, keys, hosts), *_cell(unit)), Block()).members.append(unit)
+    return list(cells.values())
+
+
+def _live_keys(demand: Demand) -> list[str]:
+    keys: set[str] = set()
+    for profile in demand.profiles():
+        keys.update(requirement.key for requirement in profile.requirements)
+        keys.update(spread.topology_key for spread in profile.spread)
+    return sorted(keys - {HOSTNAME})
+
+
+def _named_hosts(demand: Demand) -> set[str]:
+    return {
+        value
+        for profile in demand.profiles()
+        for requirement in profile.requirements
+        if requirement.key == HOSTNAME and requirement.operator in (IN, NOT_IN, SAME)
+        for value in requirement.values
+    }
+
+
+def _class(unit: Unit, keys: list[str], hosts: set[str]) -> tuple[object, ...]:
+    shape = unit.shape
+    return (
+        shape.provider,
+        shape.instance_type,
+        shape.zone,
+        shape.capacity_type,
+        shape.price,
+        shape.probability,
+        shape.allocatable,
+        frozenset(taint for taint in shape.taints if taint.blocks),
+        tuple(unit.lookup(key) for key in keys),
+        unit.id if unit.id in hosts else None,
+    )
+
+
+def _cell(unit: Unit) -> tuple[object, ...]:
+    if unit.state in (CONFIGURED, CONFIGURING):
+        return (unit.state, unit.cluster, unit.priority, unit.interruption, unit.reclamation, unit.group)
+    if unit.state == CREATING:
+        return (unit.state, unit.cluster, unit.fingerprint, unit.group)
+    if unit.state == DRAINING:
+        return (unit.state, unit.cluster)
+    return (unit.state, unit.held)

@@ -1,0 +1,45 @@
+"""The engine and the oracle agree on everything a step returns, over random fleets and several steps each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.strategies.differential import disagreement
+from tests.strategies.fleets import Size
+
+SEEDS = json.loads((Path(__file__).parents[1] / "data" / "engine_seeds.json").read_text())
+FLEETS = settings(
+    max_examples=1000,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+@FLEETS
+@given(
+    seed=st.integers(0, 2**31),
+    machines=st.integers(0, 24),
+    rows=st.integers(1, 8),
+    steps=st.integers(1, 4),
+)
+def test_engine_agrees_with_the_oracle_on_small_fleets(seed: int, machines: int, rows: int, steps: int) -> None:
+    assert disagreement(seed, Size(machines, rows, steps)) is None
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_engine_agrees_with_the_oracle_on_fixed_seeds(block: int) -> None:
+    """A thousand further fleets whose seeds never change; together with the others two thousand."""
+    for seed in range(block * 100, block * 100 + 100):
+        assert disagreement(seed, Size(machines=32, rows=8, steps=6)) is None
+
+
+@pytest.mark.parametrize("case", SEEDS, ids=lambda case: f"{case['seed']}-{case['machines']}x{case['rows']}")
+def test_seeds_that_once_failed(case: dict[str, int]) -> None:
+    assert disagreement(case["seed"], Size(case["machines"], case["rows"], case["steps"])) is None

@@ -1,0 +1,134 @@
+"""Oracle against engine on one play: the first difference, and the smallest inputs that still show one."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from bigfleet.engine.batches import Conditions
+from bigfleet.engine.policy import Policy
+from tests.oracle.implementations import EngineRows
+from tests.oracle.step import Oracle, OracleResult
+from tests.strategies.fleets import Size, StepInput, play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+COMPARED = ("rejected", "rollups", "actions", "verdicts", "shortfalls", "deferred", "capped")
+
+
+def disagreement(seed: int, size: Size) -> str | None:
+    """None when both agree on every step; else a report with cut-down inputs that reproduce the difference."""
+    return compared(seed, size)[1]
+
+
+def compared(seed: int, size: Size) -> tuple[int, str | None]:
+    """Steps played, and the report if the last of them differs."""
+    engine = EngineRows()
+    inputs: list[StepInput] = []
+    for step, expected in play(seed, size, Oracle()):
+        inputs.append(step)
+        found = _answer_differs(step, expected, engine)
+        if found:
+            return len(inputs), f"seed {seed}, {size}, step {len(inputs)}: {found}\n{_report(shrink(inputs))}"
+    return len(inputs), None
+
+
+def _answer_differs(step: StepInput, expected: OracleResult, engine: EngineRows) -> str | None:
+    try:
+        return difference(expected, step.feed(engine))
+    except Exception as error:
+        return f"engine raised {error!r}"
+
+
+def difference(expected: OracleResult, actual: OracleResult) -> str | None:
+    """The first field that differs, as one line."""
+    for name in COMPARED:
+        want, have = getattr(expected, name), getattr(actual, name)
+        if want != have:
+            return f"{name}: {_first_difference(want, have)}"
+    return None
+
+
+def _first_difference(want: Any, have: Any) -> str:
+    if not isinstance(want, list):
+        return f"oracle {want}, engine {have}"
+    for index, (left, right) in enumerate(zip(want, have, strict=False)):
+        if left != right:
+            apart = [f.name for f in fields(left) if getattr(left, f.name) != getattr(right, f.name)]
+            detail = "; ".join(f"{name}: oracle {getattr(left, name)}, engine {getattr(right, name)}" for name in apart)
+            return f"row {index} ({getattr(left, 'key', getattr(left, 'machine', ''))}) {detail}"
+    longer, whose = (want, "oracle") if len(want) > len(have) else (have, "engine")
+    return (
+        f"{len(want)} rows by the oracle, {len(have)} by the engine; only {whose}: {longer[min(len(want), len(have))]}"
+    )
+
+
+def first_difference(inputs: Sequence[StepInput]) -> str | None:
+    """Replays fixed inputs against both."""
+    oracle, engine = Oracle(), EngineRows()
+    for index, step in enumerate(inputs):
+        found = _answer_differs(step, step.feed(oracle), engine)
+        if found:
+            return f"step {index}: {found}"
+    return None
+
+
+def shrink(inputs: list[StepInput], differs: Callable[[list[StepInput]], Any] = first_difference) -> list[StepInput]:
+    """Takes away whatever is not needed to keep the difference; the result is not minimal but readable."""
+    progress = bool(differs(inputs))
+    while progress:
+        progress = False
+        for candidate in _smaller(inputs):
+            if differs(candidate):
+                inputs, progress = candidate, True
+                break
+    return inputs
+
+
+def _smaller(inputs: list[StepInput]) -> Iterator[list[StepInput]]:
+    for index in range(len(inputs)):
+        yield inputs[:index] + inputs[index + 1 :]
+    for index, step in enumerate(inputs):
+        for simpler in _simpler(step):
+            yield [*inputs[:index], simpler, *inputs[index + 1 :]]
+
+
+def _simpler(step: StepInput) -> Iterator[StepInput]:
+    if step.conditions != Conditions():
+        yield replace(step, conditions=Conditions())
+    if step.policy != Policy():
+        yield replace(step, policy=Policy())
+    if step.links:
+        yield replace(step, links=())
+    if step.forgotten:
+        yield replace(step, forgotten=())
+    half = len(step.machines) // 2
+    if half:
+        yield replace(step, machines=step.machines[:half])
+        yield replace(step, machines=step.machines[half:])
+    for n in range(len(step.machines)):
+        yield replace(step, machines=step.machines[:n] + step.machines[n + 1 :])
+    for n, asked in enumerate(step.rollups):
+        others = (step.rollups[:n], step.rollups[n + 1 :])
+        yield replace(step, rollups=others[0] + others[1])
+        if asked.overhead:
+            yield replace(step, rollups=(*others[0], replace(asked, overhead=()), *others[1]))
+        for k in range(len(asked.needs)):
+            fewer = replace(asked, needs=asked.needs[:k] + asked.needs[k + 1 :])
+            yield replace(step, rollups=(*others[0], fewer, *others[1]))
+
+
+def _report(inputs: list[StepInput]) -> str:
+    lines = [f"smallest inputs found ({first_difference(inputs)}):"]
+    for index, step in enumerate(inputs):
+        lines.append(f"step {index}: now={step.now} links={step.links} forgotten={step.forgotten}")
+        if step.policy != Policy():
+            lines.append(f"  {step.policy}")
+        if step.conditions != Conditions():
+            lines.append(f"  {step.conditions}")
+        lines += [f"  {line}" for line in step.machines]
+        for asked in step.rollups:
+            lines.append(f"  rollup {asked.cluster} overhead={dict(asked.overhead)}")
+            lines += [f"    {need}" for need in asked.needs]
+    return "\n".join(lines)
