@@ -7,7 +7,9 @@ import typer
 from bigfleet.cli.commands import Subcommand, run
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
-    Subcommand("all-in-one", "bigfleet.cli.all_in_one", "Run a shard and a pretend fleet in one process.", extra="shard"),
+    Subcommand(
+        "all-in-one", "bigfleet.cli.all_in_one", "Run a shard and a pretend fleet in one process.", extra="shard"
+    ),
     Subcommand("demo", "bigfleet.cli.demo", "Watch a small pretend fleet being run.", extra="shard"),
     Subcommand("fake-provider", "bigfleet.cli.fake_provider", "Serve a pretend fleet on this machine."),
     Subcommand("shard", "bigfleet.cli.shard", "Run a part of the fleet: hold sessions, decide, act.", extra="shard"),

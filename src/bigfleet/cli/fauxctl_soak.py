@@ -1,0 +1,35 @@
+"""`fauxctl soak`: random demand for tens of thousands of cycles; nothing may leak, stick or grow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigfleet.cli.fauxctl import simulation_progress
+from bigfleet.cli.output import Output, OutputOption, print_record
+from bigfleet.engine.engine import Engine
+from bigfleet.sim.soak import SoakConfig, run_soak
+
+
+def soak(
+    machines: Annotated[int, typer.Option(help="Machines; a third idle, the rest to buy.", min=3)] = 3_000,
+    cycles: Annotated[int, typer.Option(help="Cycles of ten simulated seconds.", min=10)] = 10_000,
+    clusters: Annotated[int, typer.Option(help="Clusters whose demand changes.", min=1)] = 30,
+    seed: Annotated[int, typer.Option(help="Seed of the demand.")] = 0xCAFEBABE,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report here too.", metavar="FILE")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Soak the shard core and the engine with an inline provider."""
+    idle = machines // 3
+    config = SoakConfig(cycles=cycles, idle=idle, speculative=machines - idle, clusters=clusters, seed=seed)
+    with simulation_progress(f"soak of {cycles:,} cycles") as progress:
+        report = run_soak(config, Engine, progress)
+    record = report.record()
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print_record(record, output)
+    raise typer.Exit(0 if report.passed else 1)

@@ -1,0 +1,329 @@
+"""The shard as one state machine: events go in, instructions come out, nothing in here waits, sends or knows the time.
+
+Theory of operation. `handle(event, now)` gives the event to the part that owns it, then lets everything that became
+possible happen: calls go out, Gets start, a step is taken when it is due. The shell performs the returned
+instructions in order, calls `handle(TimerDue(), now)` when `next_timer()` has come, runs engine steps and answers
+with `StepDone`. The simulator does the same on a virtual clock. `start(now)` comes first; after a restart a new core
+is made from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+from bigfleet.engine.results import Shortfall
+from bigfleet.shard.calls import LANE_TIMER
+from bigfleet.shard.calls import TIMER as OPERATION_TIMER
+from bigfleet.shard.capacity import Hints
+from bigfleet.shard.config import ShardConfig
+from bigfleet.shard.cycle import TIMER as CYCLE_TIMER
+from bigfleet.shard.cycle import Cycle
+from bigfleet.shard.demand import Demand
+from bigfleet.shard.emission import Emission
+from bigfleet.shard.events import (
+    AvailableCapacity,
+    BootstrapAnswered,
+    BootstrapRequest,
+    CallDone,
+    CallFailed,
+    DrainReported,
+    Event,
+    HelloRepeated,
+    Instruction,
+    JournalState,
+    ListArrived,
+    ListFailed,
+    MachineRead,
+    NodeReported,
+    NodeState,
+    OwnershipReceived,
+    RailsSet,
+    ReadFailed,
+    ReclaimAcked,
+    ReportNow,
+    RollupReceived,
+    SendFrame,
+    SessionClosed,
+    SessionOpened,
+    SessionWritable,
+    StepDone,
+    TermSeen,
+    TimerDue,
+    TransferAsked,
+)
+from bigfleet.shard.executor import Executor
+from bigfleet.shard.lifecycle import Lifecycle
+from bigfleet.shard.nodes import Nodes
+from bigfleet.shard.operations import Stage
+from bigfleet.shard.ownership import Ownership
+from bigfleet.shard.published import ClusterView, MachineView, Published
+from bigfleet.shard.rails import Rails
+from bigfleet.shard.readmodel import LastStep, ReadModel
+from bigfleet.shard.reconcile import TIMER as LIST_TIMER
+from bigfleet.shard.reconcile import WATCH, Reconcile
+from bigfleet.shard.rereads import TIMER as REREAD_TIMER
+from bigfleet.shard.rereads import Rereads
+from bigfleet.shard.resume import Resume
+from bigfleet.shard.state import ShardState
+from bigfleet.shard.story import StoryLine
+
+
+class ShardCore:
+    """Everything a shard decides."""
+
+    def __init__(self, config: ShardConfig, boot: JournalState) -> None:
+        state = self.state = ShardState(config, boot)
+        self.nodes = Nodes(state)
+        self.rails = Rails(state, boot)
+        self.ownership = Ownership(state, boot)
+        self.demand = Demand(state, boot)
+        self.rereads = Rereads(state)
+        self.emission = Emission(state, self.demand)
+        lifecycle = Lifecycle(state, self.nodes)
+        self.executor = Executor(
+            state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
+        )
+        self.resume = Resume(state, self.executor, boot)
+        self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
+        self.hints = Hints(state, self.demand)
+        self.cycle = Cycle(state, self.demand, self.executor, self.reconcile, self.rails, self.hints)
+        self._last = LastStep()
+        self.read = ReadModel(
+            state,
+            self.nodes,
+            self.rails,
+            self.ownership,
+            self.demand,
+            self.rereads,
+            self.emission,
+            self.executor,
+            self.reconcile,
+            self._last,
+        )
+        self._escalated: frozenset[object] = frozenset()
+        self._published: Published | None = None
+
+    # ---------------------------------------------------------------------------------------------------------- driving
+
+    def start(self, now: int) -> list[Instruction]:
+        """The first call: begin to list the providers and arm the first cycle."""
+        self.state.turn.begin(now)
+        self.cycle.start()
+        self.reconcile.start()
+        return self._end()
+
+    def handle(self, event: Event, now: int) -> list[Instruction]:
+        """One event; returns what to do about it, in order."""
+        self.state.turn.begin(now)
+        self._give(event)
+        return self._end()
+
+    def next_timer(self) -> int | None:
+        """When `TimerDue` is wanted at the latest."""
+        return self.state.timers.next()
+
+    def _end(self) -> list[Instruction]:
+        if not self.state.halted:
+            self.executor.calls.dispatch()
+        self.rereads.dispatch()
+        self.cycle.consider()
+        self._published = None
+        return self.state.turn.end()
+
+    def _give(self, event: Event) -> None:
+        match event:
+            case SessionWritable():
+                self._write(event)
+            case RollupReceived():
+                self.demand.receive(event)
+            case CallDone():
+                self.executor.call_done(event)
+            case CallFailed():
+                self.executor.call_failed(event)
+            case BootstrapAnswered():
+                self.executor.bootstraps.answered(event)
+            case StepDone():
+                self._decided(event)
+            case TimerDue():
+                self._timers()
+            case ListArrived():
+                self.reconcile.arrived(event)
+                if event.complete and event.full:
+                    self.resume.finish(event.provider)
+            case ListFailed():
+                self.reconcile.failed(event)
+            case MachineRead():
+                self.reconcile.read(event)
+            case ReadFailed():
+                self.reconcile.read_failed(event)
+            case SessionOpened():
+                self._open(event)
+            case SessionClosed():
+                self._close(event)
+            case HelloRepeated():
+                if (session := self.state.sessions.get(event.session)) is not None:
+                    self.state.sessions.greet(session)
+            case DrainReported():
+                self.executor.drains.reported(event)
+            case ReclaimAcked():
+                pass  # an operator that has begun to drain: nothing follows from it
+            case NodeReported():
+                self.nodes.reported(event)
+            case RailsSet():
+                self._switch(event)
+            case OwnershipReceived():
+                self.ownership.receive(event)
+                if self.ownership.table is event and event.clusters is not None:
+                    self.demand.bind(frozenset(event.clusters))
+            case TransferAsked():
+                self.ownership.release(event)
+            case TermSeen():
+                self.state.fencing.accept_term(event.term)
+            case _:
+                assert_never(event)
+
+    def _timers(self) -> None:
+        due: dict[str, Callable[[str], None]] = {
+            OPERATION_TIMER: self.executor.overdue,
+            LIST_TIMER: self.reconcile.begin,
+            REREAD_TIMER: self.rereads.due,
+            WATCH: self.reconcile.overdue,
+            # Being awake is enough: calls and steps that are due follow every event.
+            LANE_TIMER: lambda _: None,
+            CYCLE_TIMER: lambda _: None,
+        }
+        while (timer := self.state.timers.take(self.state.now)) is not None:
+            kind, key = timer
+            due[kind](key)
+
+    # --------------------------------------------------------------------------------------------------------- sessions
+
+    def _open(self, event: SessionOpened) -> None:
+        session = self.state.sessions.open(event)
+        session.outbox.replay(self.nodes.members(session.cluster))
+        self.executor.drains.connected(session)
+        self.executor.bootstraps.reissue(session)
+        self.demand.connect(session)
+        self.state.sessions.wake(session)
+
+    def _close(self, event: SessionClosed) -> None:
+        session = self.state.sessions.close(event.session, event.reason)
+        if session is not None:
+            self.executor.drains.disconnected(session.cluster)
+            self.demand.disconnect(session.cluster)
+            self.hints.forget(session.cluster)
+
+    def _write(self, event: SessionWritable) -> None:
+        session = self.state.sessions.get(event.session)
+        if session is None:
+            return
+        session.awake = False
+        frames = session.outbox.take(
+            session.cluster, max(1, event.limit), self, lambda hint: self.hints.sent(session, hint)
+        )
+        for frame in frames:
+            self.state.turn.emit(SendFrame(session.id, frame))
+        self.state.sessions.wake(session)
+
+    def node(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
+        """Renderer of the outbox."""
+        return self.nodes.render(cluster, machine, draining=draining)
+
+    def hint(self, cluster: str, fingerprint: str) -> AvailableCapacity | None:
+        """Renderer of the outbox."""
+        return self.hints.render(cluster, fingerprint)
+
+    def members(self, cluster: str) -> tuple[str, ...]:
+        """Renderer of the outbox."""
+        return self.nodes.members(cluster)
+
+    def still_wanted(self, request: BootstrapRequest) -> bool:
+        """Renderer of the outbox."""
+        return self.executor.bootstraps.still_wanted(request)
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    def _decided(self, event: StepDone) -> None:
+        if not self.cycle.done(event.step):
+            return
+        state, result = self.state, event.result
+        last = self._last
+        last.result, last.at, last.cycle = result, state.now, event.step
+        self.demand.settle(result.rollups)
+        self.emission.carry_out(self.executor, result.actions.rows(), event.step)
+        last.shortfalls = tuple(result.shortfalls.rows())
+        if not state.halted:
+            self.emission.take_back_drains(self.executor, result.verdicts)
+        self._tell(last.shortfalls)
+        for reason, amount in sorted(result.rejected.items()):
+            state.turn.count("bigfleet_shard_machines_rejected_total", reason, amount=amount)
+        if result.capped:
+            state.turn.count("bigfleet_shard_reclaims_capped_total", amount=result.capped)
+            state.turn.log(
+                "warning",
+                "reclaim blast-radius cap engaged; the rest waits for later cycles",
+                deferred_reclaims=result.capped,
+                cap_fraction=state.config.reclaim_cap_fraction,
+            )
+        if result.deferred:
+            state.turn.count("bigfleet_shard_actions_deferred_total", amount=result.deferred)
+            state.wants_cycle = True
+        self.hints.update(result.available.rows())
+
+    def _tell(self, shortfalls: tuple[Shortfall, ...]) -> None:
+        if shortfalls:
+            oldest = sorted(shortfalls, key=lambda short: (short.since, short.key.fingerprint))
+            top = list(dict.fromkeys(short.key.fingerprint for short in oldest))[:3]
+            self.state.turn.log("warning", "shortfalls detected", count=len(shortfalls), top=top)
+        escalated = frozenset(short.key for short in shortfalls if short.escalated)
+        if escalated - self._escalated:
+            self.state.turn.emit(ReportNow())
+        self._escalated = escalated
+
+    def _switch(self, event: RailsSet) -> None:
+        if not self.rails.set(event) or not self.state.halted:
+            return
+        for operation in list(self.state.operations):
+            if operation.stage == Stage.EVICTING and not self.executor.drains.cancellable(operation):
+                continue
+            if self.executor.untouched(operation):
+                if operation.is_drain:
+                    self.executor.drains.tell_cancelled(operation)
+                self.executor.call_off(operation, "suppressed", "actuation was paused")
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+
+    @property
+    def ready(self) -> bool:
+        return self.reconcile.all_listed
+
+    @property
+    def published(self) -> Published:
+        """The moment after the last event."""
+        if self._published is None:
+            self._published = self.read.publish()
+        return self._published
+
+    def story(self, machine: str) -> tuple[StoryLine, ...]:
+        return self.state.stories.of(machine)
+
+    def machine(self, key: str) -> MachineView | None:
+        return self.read.machine(key)
+
+    def machines(self, after: str = "") -> Iterator[MachineView]:
+        """Machines by key, beginning after one; take what a page holds before the next event."""
+        return self.read.machines(after)
+
+    def clusters(self) -> tuple[ClusterView, ...]:
+        return self.read.clusters()
+
+    # --------------------------------------------------------------------------------------------------------- checking
+
+    def validate(self) -> None:
+        """Every invariant of the core; called after each event in tests."""
+        self.state.fleet.validate()
+        self.state.sessions.validate()
+        self.executor.validate()
+        timer = self.next_timer()
+        assert self.cycle.running or timer is not None, "nothing would ever wake the core again"

@@ -1,0 +1,75 @@
+"""Node states: how a machine looks to its cluster, and who has to be told when that changes.
+
+A frame is rendered when it is sent, from the record as it then is. A machine that left the cluster is shown Idle when
+it still has its host, whoever uses it by then, and Speculative when the host is gone.
+"""
+
+from __future__ import annotations
+
+from bigfleet.model.machine import MachineState
+from bigfleet.shard.events import NodeReported, NodeState
+from bigfleet.shard.state import ShardState
+
+_HOSTLESS = frozenset({MachineState.SPECULATIVE, MachineState.CREATING})
+
+
+class Nodes:
+    """Owes frames to sessions and renders them."""
+
+    def __init__(self, state: ShardState) -> None:
+        self._state = state
+        self._reports: dict[str, tuple[str, NodeReported]] = {}
+
+    def changed(self, cluster: str, machine: str, to: MachineState) -> None:
+        """The machine is or was this cluster's and has just changed."""
+        session = self._state.sessions.of(cluster)
+        if session is None:
+            return
+        session.outbox.node(machine, draining=to == MachineState.DRAINING)
+        self._state.sessions.wake(session)
+
+    def reported(self, event: NodeReported) -> None:
+        """The cluster itself saw the node; what it says of machines that are not its own is ignored."""
+        session = self._state.sessions.get(event.session)
+        record = self._state.fleet.machines.get(event.machine)
+        if session is not None and record is not None and record.cluster == session.cluster:
+            self._reports[event.machine] = (session.cluster, event)
+
+    def report_on(self, machine: str) -> NodeReported | None:
+        """What its present cluster last said of the machine."""
+        record = self._state.fleet.machines.get(machine)
+        cluster, report = self._reports.get(machine, ("", None))
+        return report if record is not None and record.cluster == cluster else None
+
+    def forget(self, machine: str) -> None:
+        self._reports.pop(machine, None)
+
+    def name(self, cluster: str, machine: str) -> str:
+        """The node's name: what this cluster reported, else the provider's id of the machine."""
+        reporter, report = self._reports.get(machine, ("", None))
+        if report is not None and reporter == cluster and report.node_name:
+            return report.node_name
+        record = self._state.fleet.machines.get(machine)
+        return machine if record is None else record.id
+
+    def members(self, cluster: str) -> tuple[str, ...]:
+        return tuple(
+            key
+            for key in self._state.fleet.of_cluster(cluster)
+            if self._state.fleet.machines[key].state != MachineState.CREATING
+        )
+
+    def render(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
+        record = self._state.fleet.machines.get(machine)
+        name = self.name(cluster, machine)
+        if record is None:
+            return NodeState(machine, cluster, MachineState.SPECULATIVE, name, "", "", None)
+        state = record.state
+        mine = record.cluster == cluster and state != MachineState.CREATING
+        if draining:
+            state = MachineState.DRAINING
+        elif not mine and record.cluster:
+            # Another cluster's by now: to this one it is merely drained.
+            state = MachineState.SPECULATIVE if state in _HOSTLESS else MachineState.IDLE
+        error = record.error if state == MachineState.FAILED else ""
+        return NodeState(machine, cluster, state, name, record.host, error, record.shape)

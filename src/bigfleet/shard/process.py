@@ -1,0 +1,300 @@
+"""`bigfleet shard` as a process: puts core, engine, streams, providers, journal and readers together, and ends them.
+
+Start-up fails with one sentence before anything is served. The first part that breaks ends the process non-zero. A stop
+ends streams first, then lets calls under way finish within the grace; what is journalled needs no farewell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from bigfleet.engine import Engine
+from bigfleet.shard.audit import AuditLog
+from bigfleet.shard.clock import SteadyClock
+from bigfleet.shard.coordinator_link import CoordinatorLink
+from bigfleet.shard.core import ShardCore
+from bigfleet.shard.events import StepDone
+from bigfleet.shard.gauges import publish_gauges
+from bigfleet.shard.journal import JournalFile
+from bigfleet.shard.loop import Conductor
+from bigfleet.shard.metrics import ShardMetrics
+from bigfleet.shard.providers import ProviderCalls
+from bigfleet.shard.reading import AdminService, ReadService
+from bigfleet.shard.recording import Recording
+from bigfleet.shard.server import SessionStreams
+from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
+from bigfleet.shard.snapshot import snapshot_step
+from bigfleet.shard.standing import standing_of
+from bigfleet.shard.stepping import Decided, EngineThread
+from bigfleet.transport import Server, channel
+from bigfleet.transport.endpoints import HttpEndpoints
+from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
+
+if TYPE_CHECKING:
+    from bigfleet.provider.client import ProviderEndpoint
+    from bigfleet.shard.config import ShardConfig
+    from bigfleet.shard.events import Audit, Event
+
+log = structlog.get_logger(__name__)
+
+SECOND = 1_000_000_000
+PUBLISH_SECONDS = 1.0
+
+
+async def run_shard(settings: ProcessSettings, config: ShardConfig, stop: asyncio.Event) -> None:
+    """Serve until told to stop; raises what broke."""
+    async with ShardProcess.opened(settings, config) as shard:
+        await shard.serve(stop)
+
+
+class ShardProcess:
+    """One running shard, also for tests, the demo and all-in-one. Make it with `opened`."""
+
+    def __init__(self, settings: ProcessSettings, config: ShardConfig, journal: JournalFile) -> None:
+        self.settings = settings
+        self.config = config
+        self.clock = SteadyClock()
+        self.metrics = ShardMetrics()
+        self.core = ShardCore(config, journal.state)
+        self.recording = Recording(
+            Path(settings.data_dir),
+            shard_id=config.id,
+            epoch=journal.epoch,
+            clock=self.clock,
+            snapshot=lambda: snapshot_step(self.core, self.clock()),
+        )
+        if settings.record:
+            self.recording.open(Path(settings.record))
+        self.engine = EngineThread(Engine(), record=self.recording.write)
+        self._audit = _audit_log(settings)
+        self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
+        self.conductor = Conductor(
+            self.core,
+            clock=self.clock,
+            step=self.engine.step,
+            write_journal=journal.write,
+            write_audit=self._write_audit,
+            metrics=self.metrics,
+            log=self._log,
+            on_handled=self._timed,
+            on_report=self._report_soon,
+            on_released=lambda released: self.link.released(released) if self.link is not None else None,
+        )
+        self.streams = SessionStreams(
+            self.conductor,
+            self.metrics,
+            max_frame_bytes=settings.max_frame_bytes,
+            hello_seconds=settings.hello_timeout / SECOND,
+        )
+        self.conductor.streams = self.streams
+        self.server = Server(settings.listen, tls=settings.tls, insecure=settings.insecure, require_identity=False)
+        self.server.grpc.add_generic_rpc_handlers((self.streams.handler(),))
+        self.server.add(shardread_pb2_grpc.add_ShardReadServicer_to_server, ReadService(self.core, self.engine))
+        self.server.add(
+            shard_pb2_grpc.add_ShardAdminServicer_to_server,
+            AdminService(self.core, self.conductor, self.recording, config.id),
+        )
+        self.registry = CollectorRegistry()
+        self.registry.register(self.metrics)
+        ProcessCollector(registry=self.registry)
+        self.http = HttpEndpoints(settings.metrics_addr, registry=self.registry, ready=[self._not_ready])
+        self.providers: ProviderCalls | None = None
+        self.link: CoordinatorLink | None = self._coordinator_link(journal.epoch)
+        self._steps = 0
+        self._merging = 0.0
+        self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
+        self._background: list[asyncio.Task[None]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, settings: ProcessSettings, config: ShardConfig) -> AsyncIterator[ShardProcess]:
+        """A shard whose address is bound and whose journal is open; closed in order at the end of the block."""
+        async with AsyncExitStack() as stack:
+            journal = JournalFile(Path(settings.data_dir), config.id)
+            stack.callback(journal.close)
+            shard = cls(settings, config, journal)
+            stack.callback(shard.engine.close)
+            stack.callback(shard._close_files)
+            endpoints = await shard._endpoints(stack)
+            shard.providers = ProviderCalls(
+                endpoints,
+                shard.conductor,
+                shard.clock,
+                list_seconds=settings.list_timeout / SECOND,
+                read_seconds=settings.read_timeout / SECOND,
+                page_size=settings.list_page_size,
+                log_problem=shard._undecodable,
+            )
+            stack.push_async_callback(shard.providers.close)
+            shard.conductor.providers = shard.providers
+            shard.registry.register(shard.providers.metrics)
+            yield shard
+
+    @property
+    def address(self) -> str:
+        return self.server.address
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set or a part breaks; raises what broke."""
+        await self._start()
+        stopping = asyncio.create_task(_waited(stop))
+        broken = asyncio.create_task(self._failures.get())
+        try:
+            await asyncio.wait({stopping, broken}, return_when=asyncio.FIRST_COMPLETED)
+            if broken.done():
+                raise broken.result()
+        finally:
+            stopping.cancel()
+            broken.cancel()
+            await self._stop()
+
+    async def _start(self) -> None:
+        await self.http.start()
+        await self.server.start()
+        self._spawn(self.conductor.run())
+        self._spawn(self._warm_up())
+        self._spawn(self._publish())
+        if self.link is not None:
+            self._spawn(self.link.run())
+        self._log.info(
+            "shard started",
+            execute_workers=self.config.execute_concurrency,
+            queue_capacity=0,
+            providers=list(self.config.providers),
+        )
+        self._log.info("listening", addr=self.address)
+
+    async def _stop(self) -> None:
+        grace = self.settings.shutdown_grace / SECOND
+        self.http.begin_stop()
+        self.streams.close_all()
+        await self.server.stop(grace)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.conductor.close(grace)
+        await self.http.stop()
+        self._log.info("shard stopped")
+
+    def _spawn(self, work: Any) -> None:
+        async def watched() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                self._failures.put_nowait(error)
+
+        self._background.append(asyncio.get_running_loop().create_task(watched()))
+
+    async def _warm_up(self) -> None:
+        seconds = await self.engine.warm_up()
+        await self.server.set_serving(True)
+        self._log.info("engine warm", seconds=round(seconds, 2))
+
+    async def _publish(self) -> None:
+        settled = False
+        before = None
+        while True:
+            published = self.core.published
+            publish_gauges(self.metrics, published, before)
+            before = published
+            if published.ready and not settled:
+                settled = True
+                _settle_memory()
+            for (method, code), number in self.server.rpc_errors.items():
+                self.metrics.counted("rpc_errors_total", (method, code), number)
+            await asyncio.sleep(PUBLISH_SECONDS)
+
+    def _not_ready(self) -> str | None:
+        if not self.engine.warm:
+            return "the engine is warming up"
+        published = self.core.published
+        return None if published.ready else f"the first provider reconcile is not complete: {published.waiting_for}"
+
+    def _timed(self, event: Event, seconds: float) -> None:
+        """Time a cycle: merging Lists before it, the engine's phases, and what the core then made of them."""
+        if not isinstance(event, StepDone):
+            self._merging += seconds
+            return
+        merging, self._merging = self._merging, 0.0
+        self._steps += 1
+        decided = event.result
+        if not isinstance(decided, Decided) or self._steps <= self.settings.metrics_warmup_cycles:
+            return
+        self.metrics.observe("cycle_duration_seconds", decided.seconds + seconds)
+        for phase, spent in {"reconcile": merging, **decided.phases, "execute": seconds}.items():
+            self.metrics.observe("cycle_phase_duration_seconds", spent, (phase,))
+
+    def _report_soon(self) -> None:
+        if self.link is not None:
+            self.link.report_soon()
+
+    def _undecodable(self, provider: str, machine: str, problem: str) -> None:
+        self.metrics.count("machines_rejected_total", ("structural",))
+        self._log.warning("provider machine rejected at ingest", provider=provider, machine=machine, err=problem)
+
+    def _write_audit(self, records: list[tuple[int, Audit]]) -> None:
+        if self._audit is not None:
+            self._audit.write(records)
+
+    def _close_files(self) -> None:
+        self.recording.stop()
+        if self._audit is not None:
+            self._audit.close()
+
+    def _coordinator_link(self, epoch: int) -> CoordinatorLink | None:
+        settings = self.settings
+        if not settings.coordinators:
+            return None
+        return CoordinatorLink(
+            settings.coordinators,
+            lambda address: channel(address, tls=settings.tls, insecure=settings.insecure),
+            self.conductor,
+            lambda: standing_of(self.core, self.clock()),
+            self.metrics,
+            shard_id=self.config.id,
+            epoch=epoch,
+            advertise=settings.advertise_addr or self.address,
+            interval=settings.coordinator_heartbeat_interval / SECOND,
+            clock=self.clock,
+        )
+
+    async def _endpoints(self, stack: AsyncExitStack) -> Sequence[ProviderEndpoint]:
+        if not self.settings.fake_provider:
+            endpoints = self.settings.endpoints()
+            for endpoint in endpoints:
+                self._log.info("dialing out-of-tree provider", provider=endpoint.name, addr=endpoint.address)
+            return endpoints
+        # Imported here: a shard that runs machines has no use for code that pretends to.
+        from bigfleet.shard.pretending import pretend_provider
+
+        return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings))]
+
+
+def _audit_log(settings: ProcessSettings) -> AuditLog | None:
+    if not settings.audit_log:
+        return None
+    opened = AuditLog(Path(settings.audit_log), max_bytes=settings.audit_log_max_bytes, keep=settings.audit_log_keep)
+    log.info("decision audit log enabled", path=settings.audit_log)
+    return opened
+
+
+def _settle_memory() -> None:
+    """What the first List made stays for the life of the process: spare every later collection from walking it."""
+    gc.collect()
+    gc.freeze()
+
+
+async def _waited(event: asyncio.Event) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        await event.wait()

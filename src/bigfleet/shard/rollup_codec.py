@@ -1,0 +1,348 @@
+"""Roll-ups from the wire to engine columns: read as bytes first, so an unchanged one costs a hash and not a parse.
+
+A roll-up is valid as a whole or refused as a whole, with one sentence that names the field. Profiles and quantities
+are interned over all roll-ups of the process. Knows nothing of sessions; may run in a worker thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from bigfleet.engine.batches import NONE, Rollup
+from bigfleet.model.profile import Profile, ProfileError
+from bigfleet.model.quantity import QuantityError, to_units
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import ResourceError, Resources
+from bigfleet.model.spread import Spread, WhenUnsatisfiable
+from bigfleet.model.taint import Toleration
+from bigfleet.wire import capacity_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ROLLUP_TAG = 2 << 3 | 2
+_CLUSTER_TAG = 1 << 3 | 2
+_TIMESTAMP_TAG = 2 << 3
+_OPERATORS = {int(operator): operator for operator in Operator}
+_WHENS = {int(when): when for when in WhenUnsatisfiable}
+_NEEDS_TAG = 3 << 3 | 2
+_AGGREGATE_TAG = 2 << 3 | 2
+_MIN_UNIT_TAG = 8 << 3 | 2
+_AMOUNT_TAGS = (_AGGREGATE_TAG, _MIN_UNIT_TAG)
+_INTERNED = 200_000
+
+
+class RollupError(ValueError):
+    """A roll-up that is refused as a whole; the message names the field, its value and what is accepted."""
+
+
+class _Unusual(Exception):  # noqa: N818 - control flow inside this module
+    """Bytes that are not laid out as serialisers do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawRollup:
+    """A serialised ClusterCapacityNeeds; `digest` ignores the timestamp where serialisers put it."""
+
+    body: bytes
+    timestamp: int
+    digest: bytes
+
+
+def looks_like_rollup(frame: bytes) -> bool:
+    """Whether a serialised OperatorMessage begins with a roll-up; tells cheaply what may be large."""
+    return frame[:1] == bytes((_ROLLUP_TAG,))
+
+
+def raw_rollup(frame: bytes) -> RawRollup | None:
+    """The roll-up inside a serialised OperatorMessage that holds nothing else; None for every other frame."""
+    if not frame or frame[0] != _ROLLUP_TAG:
+        return None
+    length, at = _varint(frame, 1)
+    if at < 0 or at + length != len(frame):
+        return None
+    return raw_body(frame[at:])
+
+
+def raw_body(body: bytes) -> RawRollup:
+    """`raw_rollup` for a message that was taken out of its envelope already."""
+    at = 0
+    if body[:1] == bytes((_CLUSTER_TAG,)):
+        length, start = _varint(body, 1)
+        at = start + length if 0 <= start <= len(body) - length else -1
+    if at < 0 or at >= len(body) or body[at] != _TIMESTAMP_TAG:
+        # Not how serialisers write it: compare all of it, which can only make an equal roll-up look changed.
+        return RawRollup(body, 0, _digest(body, b""))
+    timestamp, end = _varint(body, at + 1)
+    if end < 0:
+        return RawRollup(body, 0, _digest(body, b""))
+    if timestamp >= 1 << 63:
+        timestamp -= 1 << 64
+    return RawRollup(body, timestamp, _digest(body[:at], body[end:]))
+
+
+class RollupDecoder:
+    """Turns serialised roll-ups into columns; remembers constraint sets and amounts it has seen.
+
+    Rows are walked as bytes: what repeats in them (a constraint set, an amount) is looked up by its own bytes and only
+    parsed when it is new. A roll-up that is laid out in another way than serialisers do is parsed as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._constraints: dict[bytes, tuple[Profile, str]] = {}
+        self._amounts: dict[bytes, tuple[str, int]] = {}
+
+    def decode(self, body: bytes) -> tuple[Rollup, int]:
+        """The columns and the timestamp; raises RollupError."""
+        try:
+            return self._walked(body)
+        except (_Unusual, IndexError, DecodeError):
+            return self.parsed(body)
+
+    def parsed(self, body: bytes) -> tuple[Rollup, int]:
+        """The same by parsing the whole message."""
+        try:
+            message = capacity_pb2.ClusterCapacityNeeds.FromString(body)
+        except DecodeError as error:
+            raise RollupError(f"rollup of {len(body)} bytes does not parse: {error}") from None
+        rows = _Rows()
+        for number, need in enumerate(message.needs):
+            aggregate = dict(_units(number, "aggregate_resources", need.aggregate_resources))
+            min_unit = dict(_units(number, "min_unit", need.min_unit))
+            rows.add(_profile(number, need), need.group, aggregate, min_unit)
+        return rows.rollup(message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
+
+    def _walked(self, body: bytes) -> tuple[Rollup, int]:
+        rows = _Rows()
+        rest: list[bytes] = []
+        at = begun = number = 0
+        end = len(body)
+        while at < end:
+            if body[at] != _NEEDS_TAG:
+                at = _after(body, at)
+                continue
+            if at > begun:
+                rest.append(body[begun:at])
+            length, start = _short_varint(body, at + 1)
+            at = begun = start + length
+            if at > end:
+                raise _Unusual
+            self._row(rows, number, body[start:at])
+            number += 1
+        rest.append(body[begun:end])
+        # What is left is a roll-up without needs: cluster, timestamp, overhead.
+        message = capacity_pb2.ClusterCapacityNeeds.FromString(b"".join(rest))
+        return rows.rollup(message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
+
+    def _row(self, rows: _Rows, number: int, row: bytes) -> None:
+        aggregate: dict[str, int] = {}
+        min_unit: dict[str, int] = {}
+        kept: list[bytes] = []
+        at = begun = 0
+        end = len(row)
+        while at < end:
+            tag = row[at]
+            if tag in _AMOUNT_TAGS:
+                if at > begun:
+                    kept.append(row[begun:at])
+                length, start = row[at + 1], at + 2
+                if length > 0x7F:
+                    length, start = _short_varint(row, at + 1)
+                at = begun = start + length
+                if at > end:
+                    raise _Unusual
+                known = self._amounts.get(row[start:at])
+                if known is None:
+                    known = self._amount(number, tag, row[start:at])
+                if tag == _AGGREGATE_TAG:
+                    aggregate[known[0]] = known[1]
+                else:
+                    min_unit[known[0]] = known[1]
+            else:
+                at = _after(row, at)
+        if at != end:
+            raise _Unusual
+        kept.append(row[begun:end])
+        key = b"".join(kept)
+        constraint = self._constraints.get(key)
+        if constraint is None:
+            constraint = self._constraint(number, key)
+        rows.add(constraint[0], constraint[1], aggregate, min_unit)
+
+    def _amount(self, number: int, tag: int, entry: bytes) -> tuple[str, int]:
+        if len(entry) > 0x7F:
+            raise _Unusual
+        need = capacity_pb2.CapacityNeed.FromString(bytes((tag, len(entry))) + entry)
+        aggregate = tag == _AGGREGATE_TAG
+        field = "aggregate_resources" if aggregate else "min_unit"
+        found = _units(number, field, need.aggregate_resources if aggregate else need.min_unit)
+        if len(found) != 1:
+            raise _Unusual
+        if len(self._amounts) >= _INTERNED:
+            self._amounts.clear()
+        self._amounts[entry] = found[0]
+        return found[0]
+
+    def _constraint(self, number: int, key: bytes) -> tuple[Profile, str]:
+        need = capacity_pb2.CapacityNeed.FromString(key)
+        if len(self._constraints) >= _INTERNED:
+            self._constraints.clear()
+        made = self._constraints[key] = (_profile(number, need), need.group)
+        return made
+
+
+class _Rows:
+    """Rows on their way to columns."""
+
+    __slots__ = ("aggregates", "group", "groups", "min_units", "names", "numbers", "profile", "profiles")
+
+    def __init__(self) -> None:
+        self.profiles: list[Profile] = []
+        self.numbers: dict[str, int] = {}
+        self.groups: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.profile: list[int] = []
+        self.group: list[int] = []
+        self.aggregates: list[dict[str, int]] = []
+        self.min_units: list[dict[str, int]] = []
+
+    def add(self, profile: Profile, group: str, aggregate: dict[str, int], min_unit: dict[str, int]) -> None:
+        number = self.numbers.get(profile.fingerprint)
+        if number is None:
+            number = self.numbers[profile.fingerprint] = len(self.profiles)
+            self.profiles.append(profile)
+        self.profile.append(number)
+        self.group.append(self.groups.setdefault(group, len(self.groups)) if group else NONE)
+        self.names.update(aggregate, min_unit)
+        self.aggregates.append(aggregate)
+        self.min_units.append(min_unit)
+
+    def rollup(self, cluster: str, overhead: Resources) -> Rollup:
+        names = tuple(sorted(self.names))
+        return Rollup(
+            cluster=cluster,
+            profiles=tuple(self.profiles),
+            groups=tuple(self.groups),
+            resources=names,
+            profile=np.array(self.profile, np.int32),
+            group=np.array(self.group, np.int32),
+            aggregate=_matrix(self.aggregates, names),
+            min_unit=_matrix(self.min_units, names),
+            overhead=overhead,
+        )
+
+
+def _profile(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
+    requirements = []
+    for index, entry in enumerate(need.requirements):
+        operator = _OPERATORS.get(entry.operator)
+        if operator is None:
+            raise RollupError(
+                f"needs[{row}].requirements[{index}].operator is {entry.operator}; 0 to {max(_OPERATORS)} are accepted"
+            )
+        requirements.append(Requirement(entry.key, operator, tuple(entry.values)))
+    spread = [
+        # Contract: an unknown value is read as unspecified, it does not refuse the roll-up.
+        Spread(entry.topology_key, entry.max_skew, _WHENS.get(entry.when_unsatisfiable, WhenUnsatisfiable.UNSPECIFIED))
+        for entry in need.spread
+    ]
+    tolerations = [Toleration(entry.key, entry.operator, entry.value, entry.effect) for entry in need.tolerations]
+    try:
+        return Profile(
+            requirements,
+            spread,
+            need.priority,
+            need.interruption_penalty_bucket,
+            need.reclamation_penalty_bucket,
+            tolerations,
+        )
+    except ProfileError as error:
+        raise RollupError(f"needs[{row}]: {error}") from None
+
+
+def _units(row: int, field: str, quantities: Mapping[str, str]) -> list[tuple[str, int]]:
+    units: list[tuple[str, int]] = []
+    for name, text in quantities.items():
+        try:
+            amount = to_units(name, text, round_up=True)
+            Resources({name: amount or 1})
+        except (QuantityError, ResourceError) as error:
+            raise RollupError(f"needs[{row}].{field}: {error}") from None
+        units.append((name, amount))
+    return units
+
+
+def _overhead(quantities: Mapping[str, str]) -> Resources:
+    if not quantities:
+        return Resources.ZERO
+    try:
+        return Resources.parse(quantities, round_up=True)
+    except (QuantityError, ResourceError) as error:
+        raise RollupError(f"node_overhead: {error}") from None
+
+
+def _matrix(vectors: list[dict[str, int]], names: tuple[str, ...]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    made = np.zeros((len(vectors), len(names)), np.int64)
+    if vectors and names:
+        made[:] = [[vector.get(name, 0) for name in names] for vector in vectors]
+    return made
+
+
+def _digest(head: bytes, tail: bytes) -> bytes:
+    digest = hashlib.blake2b(head, digest_size=16)
+    digest.update(b"\x00")
+    digest.update(tail)
+    return digest.digest()
+
+
+def _short_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A length of at most four bytes, and the offset after it."""
+    number = data[at]
+    at += 1
+    if number < 0x80:
+        return number, at
+    number &= 0x7F
+    for shift in (7, 14, 21):
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise _Unusual
+
+
+def _after(data: bytes, at: int) -> int:
+    """The offset after the field that begins here."""
+    key = data[at]
+    while data[at] > 0x7F:
+        at += 1
+    at += 1
+    kind = key & 7
+    if kind == 0:
+        while data[at] > 0x7F:
+            at += 1
+        return at + 1
+    if kind == 2:
+        if data[at] < 0x80:
+            return at + 1 + data[at]
+        length, at = _short_varint(data, at)
+        return at + length
+    raise _Unusual
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """(number, offset after it); offset -1 when there is none."""
+    result = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result & (2**64 - 1), at
+        shift += 7
+    return 0, -1

@@ -1,0 +1,52 @@
+"""What all parts of the core share: configuration, the running turn, machines, operations, sessions, rests.
+
+A plain bundle without behaviour of its own, made once by the core.
+"""
+
+from __future__ import annotations
+
+from bigfleet.shard.backoff import Kind, Rests
+from bigfleet.shard.config import ShardConfig
+from bigfleet.shard.events import JournalState
+from bigfleet.shard.fencing import Fencing
+from bigfleet.shard.operations import Operations
+from bigfleet.shard.records import Fleet, Record
+from bigfleet.shard.sessions import Sessions
+from bigfleet.shard.story import Stories
+from bigfleet.shard.timers import Timers
+from bigfleet.shard.turn import Turn
+
+
+class ShardState:
+    """The shared facts of one shard."""
+
+    def __init__(self, config: ShardConfig, boot: JournalState) -> None:
+        self.config = config
+        self.turn = Turn()
+        self.timers = Timers()
+        self.fleet = Fleet()
+        self.fencing = Fencing(config.id, boot.epoch)
+        self.sessions = Sessions(self.turn, self.fencing, config.outbox_limit)
+        self.operations = Operations()
+        self.stories = Stories()
+        self.machine_rests: Rests[str] = Rests(config.machine_backoff, config.machine_backoff_max)
+        self.need_rests: Rests[tuple[str, str]] = Rests(config.bootstrap_backoff, config.bootstrap_backoff_max)
+        self.breakers: Rests[Kind] = Rests(config.breaker_delay, config.breaker_delay_max)
+        # Instant of the last answer a provider gave to a call on the machine: older sightings say nothing.
+        self.answered: dict[str, int] = {}
+        self.not_before: dict[str, int] = {}
+        self.wants_cycle = False
+        # Set by the rails: nothing may be done to a machine.
+        self.halted = False
+
+    @property
+    def now(self) -> int:
+        return self.turn.now
+
+    def rest_machine(self, record: Record, until: int) -> None:
+        """Nobody acquires or touches the machine before `until`."""
+        self.not_before[record.key] = max(until, self.not_before.get(record.key, 0))
+        self.fleet.touch(record)
+
+    def resting(self, machine: str) -> bool:
+        return self.now < self.not_before.get(machine, 0)

@@ -1,0 +1,43 @@
+"""What happened to a machine, in plain words: a bounded history that feeds `explain` and people debugging.
+
+Bounded twice: lines per machine, and machines (the ones least recently heard of go first).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+LINES_PER_MACHINE = 32
+MACHINES = 20_000
+
+
+class StoryLine(NamedTuple):
+    """One thing that happened; `text` is a sentence without the machine's name."""
+
+    at: int
+    text: str
+
+
+class Stories:
+    """Machine → its last lines, oldest first."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, list[StoryLine]] = OrderedDict()
+
+    def tell(self, machine: str, at: int, text: str) -> None:
+        lines = self._lines.get(machine)
+        if lines is None:
+            lines = self._lines[machine] = []
+            if len(self._lines) > MACHINES:
+                self._lines.popitem(last=False)
+        else:
+            self._lines.move_to_end(machine)
+        lines.append(StoryLine(at, text))
+        if len(lines) > LINES_PER_MACHINE:
+            del lines[0]
+
+    def of(self, machine: str) -> tuple[StoryLine, ...]:
+        return tuple(self._lines.get(machine, ()))

@@ -1,0 +1,55 @@
+"""One call of `handle`: the instant, and the instructions gathered so far in the order they must be performed.
+
+Journal rows of a turn are merged and put first, so nothing that follows from a decision happens before it is durable;
+a turn that only erases rows leaves them to be written at leisure.
+"""
+
+from __future__ import annotations
+
+from bigfleet.shard.events import Count, Instruction, Journal, Log, Observe, Table
+
+
+class Turn:
+    """Collects what one event leads to."""
+
+    __slots__ = ("_lazy", "_out", "_rows", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._out: list[Instruction] = []
+        self._rows: dict[tuple[Table, str], str | None] = {}
+        self._lazy = True
+
+    def begin(self, now: int) -> None:
+        # Clocks jump back; the core's time does not, so ages and deadlines stay ordered.
+        self.now = max(self.now, now)
+
+    def end(self) -> list[Instruction]:
+        """Everything of this turn; the next one starts empty."""
+        out, self._out = self._out, []
+        if self._rows:
+            journal = Journal(tuple((*key, value) for key, value in self._rows.items()), self._lazy)
+            out.insert(len(out) if self._lazy else 0, journal)
+            self._rows = {}
+            self._lazy = True
+        return out
+
+    def emit(self, instruction: Instruction) -> None:
+        self._out.append(instruction)
+
+    def write(self, table: Table, key: str, value: str, *, lazy: bool = False) -> None:
+        """Journal a row; what this turn emits waits for it unless `lazy`."""
+        self._rows[table, key] = value
+        self._lazy = self._lazy and lazy
+
+    def erase(self, table: Table, key: str) -> None:
+        self._rows[table, key] = None
+
+    def log(self, level: str, message: str, **attrs: object) -> None:
+        self._out.append(Log(level, message, tuple(attrs.items())))
+
+    def count(self, metric: str, *labels: str, amount: float = 1.0) -> None:
+        self._out.append(Count(metric, labels, amount))
+
+    def observe(self, metric: str, nanoseconds: int, *labels: str) -> None:
+        self._out.append(Observe(metric, max(0, nanoseconds) / 1e9, labels))

@@ -1,0 +1,113 @@
+"""Ownership: by domain, by the coordinator's table, by transfer; machines of others are known but not acted on."""
+
+from __future__ import annotations
+
+from bigfleet.shard import events as ev
+from tests.strategies.shard_world import S, World, cpu, test_config
+
+ZONE = "topology.kubernetes.io/zone"
+RACK = "topology.bigfleet/rack"
+
+
+def zoned(**config: object) -> World:
+    world = World(test_config(**config))
+    world.provider.several(3, "a", zone="a")
+    world.provider.several(3, "b", zone="b")
+    return world
+
+
+def test_only_machines_of_the_given_domains_are_used() -> None:
+    world = zoned(domain=((ZONE, "b"),))
+    world.operator("c").send(cpu("c", 6))
+    world.run(30)
+    assert world.provider.configured("c") == ["b0", "b1", "b2"]
+    assert world.core.published.machines == 3 and len(world.core.state.fleet.machines) == 6
+
+
+def test_with_a_coordinator_and_no_table_nothing_is_touched() -> None:
+    world = zoned(with_coordinator=True)
+    operator = world.operator("c")
+    operator.send(cpu("c", 1))
+    world.run(30)
+    assert not world.provider.calls
+    assert [ack.outcome for ack in operator.of(ev.Acknowledgement)][-1] == "applied"
+
+
+def test_the_table_is_obeyed_journalled_and_survives_a_restart() -> None:
+    world = zoned(with_coordinator=True)
+    world.post(ev.OwnershipReceived(3, 7, ((ZONE, "a"),), assigned_elsewhere=((ZONE, "b"),), default_owner=False))
+    operator = world.operator("c")
+    operator.send(cpu("c", 6))
+    world.run(30)
+    assert world.provider.configured("c") == ["a0", "a1", "a2"]
+    world.crash()
+    world.run(5)
+    assert world.core.published.ownership_version == 7
+    assert world.core.published.machines == 3
+
+
+def test_the_first_key_with_an_assigned_value_decides() -> None:
+    world = World(test_config(with_coordinator=True))
+    world.provider.add("m", zone="a", labels={RACK: "r1"})
+    world.provider.add("n", zone="a", labels={RACK: "r2"})
+    world.post(ev.OwnershipReceived(1, 1, ((ZONE, "a"),), assigned_elsewhere=((RACK, "r1"),), default_owner=False))
+    world.run(5)
+    owned = {key for key, record in world.core.state.fleet.machines.items() if record.owned}
+    assert owned == {"n"}
+
+
+def test_a_stale_term_changes_nothing() -> None:
+    world = zoned(with_coordinator=True)
+    world.post(ev.OwnershipReceived(5, 1, (), default_owner=True))
+    world.run(5)
+    world.post(ev.OwnershipReceived(4, 2, (), default_owner=False))
+    world.run(5)
+    assert world.core.published.machines == 6 and world.core.published.term == 5
+
+
+def test_a_relabelled_machine_keeps_its_owner() -> None:
+    world = zoned(domain=((ZONE, "a"),))
+    world.run(2)
+    unit = world.provider.units["a0"]
+    from dataclasses import replace
+
+    unit.shape = replace(unit.shape, zone="b")
+    world.run(15)
+    assert world.core.state.fleet.machines["a0"].owned
+
+
+def test_released_machines_are_given_up_for_good_and_the_answer_repeats() -> None:
+    world = zoned()
+    operator = world.operator("c")
+    operator.send(cpu("c", 1))
+    world.run(15)
+    world.post(ev.TransferAsked("t1", 2, zone="a"))
+    world.post(ev.TransferAsked("t1", 2, zone="a"))
+    first, second = world.released
+    assert first == second and first.machines == ("a1", "a2")
+    operator.send(cpu("c", 6))
+    world.run(30)
+    assert world.provider.configured("c") == ["a0", "b0", "b1", "b2"]
+    world.crash()
+    operator.connect()
+    operator.report()
+    world.run(30)
+    assert world.provider.configured("c") == ["a0", "b0", "b1", "b2"]
+
+
+def test_only_free_machines_are_released() -> None:
+    world = zoned()
+    world.provider.several(2, "s", S.SPECULATIVE)
+    world.operator("c").send(cpu("c", 6))
+    world.run(20)
+    world.post(ev.TransferAsked("idle", 9))
+    world.post(ev.TransferAsked("slots", 9, speculative=True))
+    assert [len(released.machines) for released in world.released] == [0, 2]
+
+
+def test_an_older_version_of_the_table_changes_nothing() -> None:
+    world = zoned(with_coordinator=True)
+    world.post(ev.OwnershipReceived(1, 5, (), default_owner=True))
+    world.post(ev.OwnershipReceived(1, 4, (), default_owner=False))
+    world.run(5)
+    assert world.core.published.ownership_version == 5 and world.core.published.machines == 6
