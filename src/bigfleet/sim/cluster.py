@@ -1,0 +1,560 @@
+"""A Kubernetes cluster as far as capacity goes: pods that wait, nodes that hold them, controllers that recreate them.
+
+Pods of one object are interchangeable, so they are counted, never listed: a cluster of 20,000 pods costs as much as its
+objects and nodes. Binding: matching nodes, emptiest first; a gang goes to the domain that holds the most of it and
+stays there; spreads are evened out but never block. Knows nothing about shards, sessions or prices.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from bigfleet.engine.batches import NONE, Rollup
+from bigfleet.engine.batches import Shape as MachineShape
+from bigfleet.model.group import group_string
+from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.profile import Profile
+from bigfleet.model.resources import Resources
+from bigfleet.model.taint import tolerates
+from bigfleet.sim.shapes import PodShape, priority_class
+
+Vector = tuple[int, ...]
+
+
+class Watcher(Protocol):
+    """Whom the cluster tells what happens to pods."""
+
+    def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
+    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """A pod shape, resolved against the run's resource dimensions."""
+
+    name: str
+    profile: Profile
+    request: Resources
+    vector: Vector
+    topology_key: str
+    spread_key: str
+    priority: int
+    priority_class: str
+
+
+class Kinds:
+    """The pod kinds of a run, made once."""
+
+    def __init__(self, shapes: dict[str, PodShape], resources: Iterable[str]) -> None:
+        self.resources = tuple(sorted(set(resources)))
+        self._kinds = {name: self.make(name, shape) for name, shape in shapes.items()}
+
+    def __getitem__(self, name: str) -> PodKind:
+        return self._kinds[name]
+
+    def make(self, name: str, shape: PodShape) -> PodKind:
+        request = shape.request
+        spread = [each.key for each in shape.spread if each.key != "kubernetes.io/hostname"]
+        return PodKind(
+            name,
+            shape.profile(),
+            request,
+            self.vector(request),
+            shape.topology_key,
+            spread[0] if spread else "",
+            shape.priority,
+            priority_class(shape.priority),
+        )
+
+    def vector(self, amounts: Resources) -> Vector:
+        return tuple(amounts.get(name) for name in self.resources)
+
+
+class PodSet:
+    """The pods of one object: `waiting` as (since, count) in order of age, `bound` as node to count, oldest first."""
+
+    __slots__ = (
+        "anchor",
+        "bound",
+        "bound_count",
+        "group",
+        "kind",
+        "managed",
+        "name",
+        "row_key",
+        "sequence",
+        "waiting",
+        "waiting_count",
+        "workload",
+    )
+
+    def __init__(self, name: str, workload: str, kind: PodKind, group: str, managed: bool, sequence: int) -> None:
+        self.name = name
+        self.workload = workload
+        self.kind = kind
+        self.group = group
+        self.managed = managed
+        self.sequence = sequence
+        self.waiting: deque[tuple[int, int]] = deque()
+        self.waiting_count = 0
+        self.bound: dict[Node, int] = {}
+        self.bound_count = 0
+        self.anchor: str | None = None
+        self.row_key = (kind.profile.fingerprint, group, row_size(kind.request))
+
+    @property
+    def live(self) -> int:
+        return self.waiting_count + self.bound_count
+
+
+class Node:
+    """A machine that has joined."""
+
+    __slots__ = ("attributes", "cordoned", "free", "id", "pods", "shape", "total")
+
+    def __init__(self, id: str, shape: MachineShape, attributes: Mapping[str, str], total: Vector) -> None:
+        self.id = id
+        self.shape = shape
+        self.attributes = attributes
+        self.total = total
+        self.free = list(total)
+        self.pods: dict[PodSet, int] = {}
+        self.cordoned = False
+
+
+class _Row:
+    """One row of the roll-up: how many pods of which size."""
+
+    __slots__ = ("group", "profile", "sizes")
+
+    def __init__(self, profile: Profile, group: str) -> None:
+        self.profile = profile
+        self.group = group
+        self.sizes: dict[Resources, int] = {}
+
+
+class Cluster:
+    """Pods and nodes of one cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        kinds: Kinds,
+        watcher: Watcher,
+        *,
+        managed: bool = True,
+        request_per_pod: bool = True,
+        overhead: Resources = Resources.ZERO,
+    ) -> None:
+        self.name = name
+        self.podsets: dict[str, PodSet] = {}
+        self.nodes: dict[str, Node] = {}
+        self.live: dict[str, int] = {}
+        self.running: dict[str, int] = {}
+        self.used = [0] * len(kinds.resources)
+        self.capacity = [0] * len(kinds.resources)
+        self.dirty = True
+        self.grew = False
+        self._kinds = kinds
+        self._watcher = watcher
+        self._managed = managed
+        self._request_per_pod = request_per_pod
+        self._overhead = overhead
+        self._rows: dict[tuple[str, str, str], _Row] = {}
+        self._waiting: dict[str, PodSet] = {}
+        self._matching: dict[PodKind, dict[str, Node]] = {}
+        self._fits: dict[tuple[PodKind, MachineShape], bool] = {}
+        self._labels: dict[MachineShape, dict[str, str]] = {}
+        self._created = 0
+        self.on_all_bound: Callable[[PodSet, int], None] = lambda podset, now: None
+        self.on_lost: Callable[[PodSet], None] = lambda podset: None
+
+    # ------------------------------------------------------------------------------------------------------------ pods
+
+    def create(self, name: str, workload: str, kind: PodKind, replicas: int, now: int) -> PodSet:
+        """A new object with so many pods, all waiting."""
+        group = group_string(kind.topology_key, {"app": name}, None, self.name) if kind.topology_key else ""
+        podset = PodSet(name, workload, kind, group, self._managed, self._created)
+        self._created += 1
+        self.podsets[name] = podset
+        self._matching_nodes(kind)
+        self._add_waiting(podset, replicas, now)
+        return podset
+
+    def scale(self, name: str, replicas: int, now: int) -> None:
+        """Another number of pods: new ones wait; of too many those that wait go first, then the newest bound."""
+        podset = self.podsets[name]
+        surplus = podset.live - replicas
+        if surplus < 0:
+            self._add_waiting(podset, -surplus, now)
+            return
+        gone = min(surplus, podset.waiting_count)
+        self._drop_waiting(podset, gone)
+        self._finish(podset, surplus - gone)
+
+    def delete(self, name: str) -> None:
+        podset = self.podsets[name]
+        self._drop_waiting(podset, podset.waiting_count)
+        self._finish(podset, podset.bound_count)
+        del self.podsets[name]
+
+    def replace_oldest(self, name: str, count: int, now: int) -> None:
+        """A rolling update's step: so many new pods, and as many of the oldest bound ones go."""
+        podset = self.podsets[name]
+        count = min(count, podset.bound_count)
+        self._add_waiting(podset, count, now)
+        self.bind(now)
+        for node, held in list(podset.bound.items()):
+            taken = min(held, count)
+            self._unbind(podset, node, taken)
+            self._demand(podset, -taken)
+            self.live[podset.kind.priority_class] -= taken
+            count -= taken
+            if not count:
+                break
+
+    # ----------------------------------------------------------------------------------------------------------- nodes
+
+    def join(self, machine: str, shape: MachineShape) -> None:
+        """A node became Ready."""
+        total = self._kinds.vector(shape.allocatable.minus(self._overhead))
+        node = self.nodes[machine] = Node(machine, shape, self._attributes(shape), total)
+        self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
+        for kind, nodes in self._matching.items():
+            if self._fit(kind, shape):
+                nodes[machine] = node
+
+    def leave(self, machine: str, cause: str, now: int) -> None:
+        """A node is gone; pods that were still on it are interrupted."""
+        node = self.nodes.get(machine)
+        if node is None:
+            return
+        self.evict(machine, cause, now)
+        del self.nodes[machine]
+        self.capacity = [have - less for have, less in zip(self.capacity, node.total, strict=True)]
+        for nodes in self._matching.values():
+            nodes.pop(machine, None)
+
+    def cordon(self, machine: str, cordoned: bool) -> None:
+        if machine in self.nodes:
+            self.nodes[machine].cordoned = cordoned
+
+    def evict(self, machine: str, cause: str, now: int) -> int:
+        """All pods leave the node; controllers create theirs again, bare pods are gone."""
+        node = self.nodes.get(machine)
+        if node is None:
+            return 0
+        total = 0
+        for podset, count in list(node.pods.items()):
+            total += count
+            self._unbind(podset, node, count)
+            self._watcher.pods_interrupted(self.name, cause, count)
+            if podset.managed:
+                self._wait(podset, count, now)
+                if not self._request_per_pod:
+                    self._demand(podset, count, pending=True)
+                self.on_lost(podset)
+            else:
+                self._demand(podset, -count)
+                self.live[podset.kind.priority_class] -= count
+        return total
+
+    def waiting(self) -> Iterable[PodSet]:
+        """Objects with pods that wait."""
+        return self._waiting.values()
+
+    def is_empty(self, machine: str) -> bool:
+        node = self.nodes.get(machine)
+        return node is None or not node.pods
+
+    # --------------------------------------------------------------------------------------------------------- binding
+
+    def bind(self, now: int) -> None:
+        """The scheduler's turn: every waiting pod that fits somewhere is placed."""
+        if not self._waiting:
+            return
+        order = sorted(self._waiting.values(), key=lambda each: (-each.kind.priority, each.sequence))
+        for podset in order:
+            nodes = [node for node in self._matching_nodes(podset.kind).values() if not node.cordoned]
+            if nodes:
+                self._place(podset, nodes, now)
+
+    def _place(self, podset: PodSet, nodes: list[Node], now: int) -> None:
+        kind = podset.kind
+        slots = [(room, node) for node in nodes if (room := _room(node.free, kind.vector)) > 0]
+        if not slots:
+            return
+        if kind.topology_key:
+            slots = self._in_one_domain(podset, slots)
+            if not slots:
+                return
+        if kind.spread_key:
+            placed = _spread_out(slots, podset.waiting_count, self._per_domain(podset), kind.spread_key)
+        else:
+            placed = _emptiest_first(slots, podset.waiting_count)
+        for node, count in placed:
+            self._hold(podset, node, count, now)
+        if podset.waiting_count == 0:
+            del self._waiting[podset.name]
+            self.on_all_bound(podset, now)
+
+    def _in_one_domain(self, podset: PodSet, slots: list[tuple[int, Node]]) -> list[tuple[int, Node]]:
+        key = podset.kind.topology_key
+        domains: dict[str, list[tuple[int, Node]]] = {}
+        for room, node in slots:
+            domain = node.attributes.get(key)
+            if domain is not None:
+                domains.setdefault(domain, []).append((room, node))
+        if podset.anchor is None and domains:
+            wanted = podset.waiting_count
+            rooms = {domain: sum(room for room, _ in found) for domain, found in domains.items()}
+            # Where the most of the gang fits; among equals the tightest, so that large gangs keep their large domains.
+            podset.anchor = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
+        return domains.get(podset.anchor or "", [])
+
+    def _per_domain(self, podset: PodSet) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for node, count in podset.bound.items():
+            domain = node.attributes.get(podset.kind.spread_key) or ""
+            found[domain] = found.get(domain, 0) + count
+        return found
+
+    def _hold(self, podset: PodSet, node: Node, count: int, now: int) -> None:
+        kind = podset.kind
+        node.free = [have - want * count for have, want in zip(node.free, kind.vector, strict=True)]
+        self.used = [have + want * count for have, want in zip(self.used, kind.vector, strict=True)]
+        node.pods[podset] = node.pods.get(podset, 0) + count
+        podset.bound[node] = podset.bound.get(node, 0) + count
+        podset.bound_count += count
+        podset.waiting_count -= count
+        self.running[kind.priority_class] = self.running.get(kind.priority_class, 0) + count
+        if not self._request_per_pod:
+            self._demand(podset, -count, pending=True)
+        while count:
+            since, waiting = podset.waiting[0]
+            taken = min(count, waiting)
+            self._watcher.pods_bound(self.name, kind.priority_class, now - since, taken)
+            count -= taken
+            if taken == waiting:
+                podset.waiting.popleft()
+            else:
+                podset.waiting[0] = (since, waiting - taken)
+
+    def _unbind(self, podset: PodSet, node: Node, count: int) -> None:
+        kind = podset.kind
+        node.free = [have + want * count for have, want in zip(node.free, kind.vector, strict=True)]
+        self.used = [have - want * count for have, want in zip(self.used, kind.vector, strict=True)]
+        for holder, key in ((node.pods, podset), (podset.bound, node)):
+            left = holder[key] - count  # type: ignore[index]
+            if left:
+                holder[key] = left  # type: ignore[index]
+            else:
+                del holder[key]  # type: ignore[arg-type]
+        podset.bound_count -= count
+        self.running[kind.priority_class] -= count
+        if podset.bound_count == 0:
+            podset.anchor = None
+
+    def _add_waiting(self, podset: PodSet, count: int, now: int) -> None:
+        if count <= 0:
+            return
+        self._wait(podset, count, now)
+        name = podset.kind.priority_class
+        self.live[name] = self.live.get(name, 0) + count
+        self._demand(podset, count, pending=True)
+
+    def _wait(self, podset: PodSet, count: int, now: int) -> None:
+        podset.waiting.append((now, count))
+        podset.waiting_count += count
+        self._waiting[podset.name] = podset
+
+    def _drop_waiting(self, podset: PodSet, count: int) -> None:
+        if count <= 0:
+            return
+        podset.waiting_count -= count
+        self.live[podset.kind.priority_class] -= count
+        self._demand(podset, -count, pending=True)
+        while count:
+            since, waiting = podset.waiting.pop()
+            if waiting > count:
+                podset.waiting.append((since, waiting - count))
+                count = 0
+            else:
+                count -= waiting
+        if podset.waiting_count == 0:
+            self._waiting.pop(podset.name, None)
+
+    def _finish(self, podset: PodSet, count: int) -> None:
+        """Bound pods end, newest first."""
+        if count <= 0:
+            return
+        for node in reversed(list(podset.bound)):
+            taken = min(count, podset.bound[node])
+            self._unbind(podset, node, taken)
+            self.live[podset.kind.priority_class] -= taken
+            if self._request_per_pod:
+                self._demand(podset, -taken)
+            count -= taken
+            if not count:
+                return
+
+    def _matching_nodes(self, kind: PodKind) -> dict[str, Node]:
+        nodes = self._matching.get(kind)
+        if nodes is None:
+            nodes = {id: node for id, node in sorted(self.nodes.items()) if self._fit(kind, node.shape)}
+            self._matching[kind] = nodes
+        return nodes
+
+    def _fit(self, kind: PodKind, shape: MachineShape) -> bool:
+        known = self._fits.get((kind, shape))
+        if known is None:
+            known = tolerates(kind.profile.tolerations, shape.taints) and kind.profile.matches(
+                self._attributes(shape).get
+            )
+            self._fits[kind, shape] = known
+        return known
+
+    def _attributes(self, shape: MachineShape) -> Mapping[str, str]:
+        known = self._labels.get(shape)
+        if known is None:
+            known = dict(shape.labels)
+            if shape.instance_type:
+                known[INSTANCE_TYPE_LABEL] = shape.instance_type
+            if shape.zone:
+                known[ZONE_LABEL] = shape.zone
+            self._labels[shape] = known
+        return known
+
+    # ---------------------------------------------------------------------------------------------------------- demand
+
+    def rollup(self) -> Rollup:
+        """All demand, as the operator would report it; rows in canonical order."""
+        rows = [row for _, row in sorted(self._rows.items())]
+        names = self._kinds.resources
+        profiles = {row.profile: 0 for row in rows}
+        groups = {row.group: 0 for row in rows if row.group}
+        for table in (profiles, groups):
+            for place, key in enumerate(table):
+                table[key] = place  # type: ignore[index]
+        aggregate = np.zeros((len(rows), len(names)), np.int64)
+        min_unit = np.zeros((len(rows), len(names)), np.int64)
+        for place, row in enumerate(rows):
+            for size, count in row.sizes.items():
+                vector = np.array(self._kinds.vector(size), np.int64)
+                aggregate[place] += vector * count
+                np.maximum(min_unit[place], vector, out=min_unit[place])
+        self.dirty = self.grew = False
+        return Rollup(
+            cluster=self.name,
+            profiles=list(profiles),
+            groups=list(groups),
+            resources=names,
+            profile=np.array([profiles[row.profile] for row in rows], np.int32),
+            group=np.array([groups[row.group] if row.group else NONE for row in rows], np.int32),
+            aggregate=aggregate,
+            min_unit=min_unit,
+            overhead=self._overhead,
+        )
+
+    def empty_rollup(self) -> Rollup:
+        """What a broken operator reports: nothing."""
+        nothing = np.zeros((0, len(self._kinds.resources)), np.int64)
+        column = np.zeros(0, np.int32)
+        return Rollup(self.name, [], [], self._kinds.resources, column, column, nothing, nothing, self._overhead)
+
+    def _demand(self, podset: PodSet, change: int, *, pending: bool = False) -> None:
+        """Count pods into or out of the roll-up. Where only waiting pods ask, changes of bound ones do not count."""
+        if not self._request_per_pod and not pending:
+            return
+        row = self._rows.get(podset.row_key)
+        if row is None:
+            row = self._rows[podset.row_key] = _Row(podset.kind.profile, podset.group)
+        size = podset.kind.request
+        left = row.sizes.get(size, 0) + change
+        if left:
+            row.sizes[size] = left
+        else:
+            del row.sizes[size]
+            if not row.sizes:
+                del self._rows[podset.row_key]
+        self.dirty = True
+        self.grew = self.grew or change > 0
+
+    def validate(self) -> None:
+        """Raise AssertionError if books do not agree; tests call it after every event."""
+        for node in self.nodes.values():
+            assert min(node.free, default=0) >= 0, f"{node.id} holds more than it has"
+            used = [0] * len(node.total)
+            for podset, count in node.pods.items():
+                assert podset.bound[node] == count > 0, f"{podset.name} and {node.id} disagree"
+                used = [have + want * count for have, want in zip(used, podset.kind.vector, strict=True)]
+            assert [a + b for a, b in zip(used, node.free, strict=True)] == list(node.total), f"{node.id} leaks"
+        for podset in self.podsets.values():
+            assert podset.waiting_count == sum(count for _, count in podset.waiting), podset.name
+            assert podset.bound_count == sum(podset.bound.values()), podset.name
+        assert sum(self.live.values()) == sum(podset.live for podset in self.podsets.values()), "live pods"
+
+
+def row_size(size: Resources) -> str:
+    """The part of a roll-up row's identity that comes from a pod's size: cpu and memory by powers of two."""
+    parts = []
+    for name, amount in size.items():
+        shown = 1 << (amount - 1).bit_length() if name in ("cpu", "memory") else amount
+        parts.append(f"{name}={shown}")
+    return ",".join(parts)
+
+
+def _room(free: list[int], want: Vector) -> int:
+    """How many such pods fit."""
+    return min((have // need for have, need in zip(free, want, strict=True) if need), default=1 << 30)
+
+
+def _emptiest_first(slots: list[tuple[int, Node]], wanted: int) -> list[tuple[Node, int]]:
+    """Pods one by one onto the node with the most room, ties by id, worked out as a water level."""
+    total = sum(room for room, _ in slots)
+    if total <= wanted:
+        return [(node, room) for room, node in slots]
+    low, high = 0, max(room for room, _ in slots)
+    while low < high:  # the highest level above which at least `wanted` slots lie
+        middle = (low + high + 1) // 2
+        if sum(room - middle for room, _ in slots if room > middle) >= wanted:
+            low = middle
+        else:
+            high = middle - 1
+    above = sorted(((node.id, room, node) for room, node in slots if room > low), key=lambda each: each[0])
+    surplus = sum(room - low for _, room, _ in above) - wanted
+    placed = []
+    for place, (_, room, node) in enumerate(above):
+        count = room - low - (1 if place >= len(above) - surplus else 0)
+        if count:
+            placed.append((node, count))
+    return placed
+
+
+def _spread_out(slots: list[tuple[int, Node]], wanted: int, held: dict[str, int], key: str) -> list[tuple[Node, int]]:
+    """Domain by domain towards equal numbers, inside a domain the emptiest node first."""
+    domains: dict[str, list[tuple[int, Node]]] = {}
+    for room, node in slots:
+        domains.setdefault(node.attributes.get(key) or "", []).append((room, node))
+    rooms = {domain: sum(room for room, _ in found) for domain, found in domains.items()}
+    counts = {domain: held.get(domain, 0) for domain in domains}
+    share = dict.fromkeys(domains, 0)
+    left = min(wanted, sum(rooms.values()))
+    while left:
+        open_domains = sorted((d for d in domains if share[d] < rooms[d]), key=lambda d: (counts[d] + share[d], d))
+        lowest = counts[open_domains[0]] + share[open_domains[0]]
+        level = [d for d in open_domains if counts[d] + share[d] == lowest]
+        higher = [counts[d] + share[d] for d in open_domains if counts[d] + share[d] > lowest]
+        step = min(
+            [*(rooms[d] - share[d] for d in level), *(h - lowest for h in higher[:1]), max(1, left // len(level))]
+        )
+        for domain in level:
+            taken = min(step, left)
+            share[domain] += taken
+            left -= taken
+    return [each for domain in sorted(domains) for each in _emptiest_first(domains[domain], share[domain])]

@@ -1,0 +1,266 @@
+"""Makes the steps of a scenario happen: each is carried out at its time, and undone when it has an end.
+
+Talks to the world only through what a real one offers: the fake's commands, the port's weather, streams and processes.
+A step that finds nothing to act on is noted and passed over, because random scenarios contain such steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from bigfleet.model.machine import MachineState
+from bigfleet.provider.fake import commands
+from bigfleet.provider.fake.catalogue import RateLimit
+from bigfleet.provider.fake.commands import Choice
+from bigfleet.provider.fake.faults import Effect, Fault
+from bigfleet.provider.fake.fields import CatalogueError
+from bigfleet.provider.kit.records import Kind, MachineRecord
+from bigfleet.shard import events as ev
+from bigfleet.sim import steps as do
+from bigfleet.sim.generators import Generators, Stage
+from bigfleet.sim.kernel import Kernel
+from bigfleet.sim.port import ProviderPort
+from bigfleet.sim.site import Site
+from bigfleet.sim.supply import OFFER_LABEL
+
+Note = Callable[[str, dict[str, object]], None]
+
+
+class Injections:
+    """The steps of one run."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        sites: list[Site],
+        generators: Generators,
+        stages: dict[str, tuple[Site, Stage]],
+        note: Note,
+    ) -> None:
+        self._kernel = kernel
+        self._sites = sites
+        self._generators = generators
+        self._stages = stages
+        self._note = note
+        self._actions: dict[type, Callable[[Any], None]] = {
+            do.Scale: self._scale,
+            do.Withdraw: lambda step: self._generators.withdraw(self._chosen(step.clusters)),
+            do.RollingRestart: self._restart,
+            do.SpotWave: self._spot_wave,
+            do.ZoneLoss: self._zone_loss,
+            do.LoseHosts: self._lose_hosts,
+            do.BreakMachines: self._break,
+            do.FailNext: self._fail_next,
+            do.FailureRate: self._failure_rate,
+            do.RateLimitStorm: self._storm,
+            do.Stockout: self._stockout,
+            do.ProviderOutage: self._outage,
+            do.ShardRestart: self._shard_restart,
+            do.OperatorDisconnect: self._disconnect,
+            do.EmptyRollup: self._empty_rollup,
+            do.Price: self._price,
+            do.Quota: self._quota,
+            do.Rails: self._rails,
+        }
+
+    def plan(self, steps: Iterable[do.Step]) -> None:
+        for step in steps:
+            self._kernel.at(step.at, lambda step=step: self._carry_out(step))  # type: ignore[misc]
+
+    def _carry_out(self, step: do.Step) -> None:
+        self._note(step.TAG[1], _facts(step))
+        self._actions[type(step)](step)
+
+    # ---------------------------------------------------------------------------------------------------------- demand
+
+    def _scale(self, step: do.Scale) -> None:
+        self._generators.scale(step.workload, self._chosen(step.clusters), step.replicas, step.factor)
+
+    def _restart(self, step: do.RollingRestart) -> None:
+        self._generators.restart(step.workload, self._chosen(step.clusters), step.surge, step.pause)
+
+    def _chosen(self, clusters: tuple[str, ...]) -> list[Stage]:
+        return [stage for name, (_, stage) in self._stages.items() if not clusters or name in clusters]
+
+    # ---------------------------------------------------------------------------------------------------------- hosts
+
+    def _spot_wave(self, step: do.SpotWave) -> None:
+        for port in self._ports():
+            self._inject(
+                port,
+                commands.InterruptSpot(Choice(offering=step.offer, zone=step.zone, fraction=step.fraction)),
+            )
+
+    def _zone_loss(self, step: do.ZoneLoss) -> None:
+        for port in self._ports():
+            self._inject(port, commands.LoseHosts(Choice(zone=step.zone)))
+            self._inject(port, commands.ShrinkQuota(Choice(zone=step.zone)))
+
+        def over() -> None:
+            self._note("zone-back", {"zone": step.zone})
+            for port in self._ports():
+                self._inject(port, commands.RestoreQuota(Choice(zone=step.zone)))
+
+        self._kernel.after(step.for_, over)
+
+    def _lose_hosts(self, step: do.LoseHosts) -> None:
+        for port, machine in self._pick(step.count, step.cluster, step.offer, step.zone):
+            self._inject(port, commands.LoseHosts(Choice(machine=machine)))
+
+    def _break(self, step: do.BreakMachines) -> None:
+        chosen = self._pick(step.count, step.cluster, step.offer, "")
+        for port, machine in chosen:
+            self._inject(port, commands.BreakMachines(Choice(machine=machine)))
+
+        def repair() -> None:
+            for port, machine in chosen:
+                self._inject(port, commands.RepairMachines(Choice(machine=machine)))
+
+        if step.repaired_after is not None:
+            self._kernel.after(step.repaired_after, repair)
+
+    def _pick(self, count: int, cluster: str, offer: str, zone: str) -> list[tuple[ProviderPort, str]]:
+        def fits(record: MachineRecord) -> bool:
+            if record.host is None or record.state == MachineState.FAILED:
+                return False
+            if cluster and not (record.cluster == cluster and record.state == MachineState.CONFIGURED):
+                return False
+            if offer and record.labels.get(OFFER_LABEL) != offer:
+                return False
+            return not zone or record.zone == zone
+
+        found = [
+            (port, record.id)
+            for port in self._ports()
+            for record in sorted(port.provider.core.machines.values(), key=lambda record: record.id)
+            if fits(record)
+        ]
+        return found[:count]
+
+    # ------------------------------------------------------------------------------------------------------- providers
+
+    def _fail_next(self, step: do.FailNext) -> None:
+        effect = Effect.HANG if step.hang else Effect.FAIL
+        fault = Fault(Kind(step.transition), effect, machine=step.machine, error=step.error)
+        for port in self._ports():
+            self._inject(port, commands.FaultNext(fault, step.count))
+
+    def _failure_rate(self, step: do.FailureRate) -> None:
+        for port in self._ports():
+            self._inject(port, commands.SetFailureRate(Kind(step.transition), step.rate))
+
+    def _stockout(self, step: do.Stockout) -> None:
+        rule = Fault(Kind.CREATE, Effect.FAIL, label=f"{OFFER_LABEL}={step.offer}", error="insufficient capacity")
+        for port in self._ports():
+            port.provider.cloud.faults.rules.append(rule)
+
+        def over() -> None:
+            self._note("stock-back", {"offer": step.offer})
+            for port in self._ports():
+                port.provider.cloud.faults.rules.remove(rule)
+                # The failed attempts are cleaned up: their slots are for sale again.
+                self._inject(port, commands.RepairMachines(Choice(offering=step.offer)))
+
+        self._kernel.after(step.for_, over)
+
+    def _storm(self, step: do.RateLimitStorm) -> None:
+        limit = RateLimit(step.per_second, max(1, int(step.per_second)), fail=True)
+        chosen = self._ports(step.provider)
+        for port in chosen:
+            port.begin_storm(limit)
+
+        def over() -> None:
+            for port in chosen:
+                port.end_storm()
+
+        self._kernel.after(step.for_, over)
+
+    def _outage(self, step: do.ProviderOutage) -> None:
+        chosen = self._ports(step.provider)
+
+        def set_out(out: bool) -> None:
+            for port in chosen:
+                port.out = out
+
+        set_out(True)
+        self._kernel.after(step.for_, lambda: set_out(False))
+
+    def _price(self, step: do.Price) -> None:
+        for port in self._ports():
+            changed = []
+            for record in port.provider.core.machines.values():
+                if record.labels.get(OFFER_LABEL) != step.offer:
+                    continue
+                instance = port.provider.catalogue.instance(record.id)
+                assert instance is not None
+                facts: dict[str, Any] = {"host": record.host}
+                if step.price_per_hour is not None:
+                    facts["price_per_hour"] = step.price_per_hour
+                if step.interruption_probability is not None:
+                    facts["interruption_probability"] = step.interruption_probability
+                changed.append(replace(instance, **facts))
+            if changed:
+                port.provider.describe(*changed)
+
+    def _quota(self, step: do.Quota) -> None:
+        command: commands.Command
+        if step.withdraw:
+            command = commands.ShrinkQuota(Choice(offering=step.offer, count=step.withdraw))
+        else:
+            command = commands.RestoreQuota(Choice(offering=step.offer))
+        for port in self._ports():
+            self._inject(port, command)
+
+    def _ports(self, provider: str = "") -> list[ProviderPort]:
+        return [port for site in self._sites for name, port in sorted(site.ports.items()) if provider in ("", name)]
+
+    def _inject(self, port: ProviderPort, command: commands.Command) -> None:
+        try:
+            port.provider.inject(command)
+        except CatalogueError as error:
+            self._note("no-effect", {"step": type(command).__name__, "why": str(error)})
+
+    # ------------------------------------------------------------------------------------------- processes and streams
+
+    def _shard_restart(self, step: do.ShardRestart) -> None:
+        for site in self._sites:
+            site.crash(lose_journal=step.lose_journal)
+
+        def back() -> None:
+            self._note("shard-back", {})
+            for site in self._sites:
+                site.restart()
+
+        self._kernel.after(step.down, back)
+
+    def _disconnect(self, step: do.OperatorDisconnect) -> None:
+        for name, site in self._members(step.clusters):
+            site.cut(name)
+
+        def over() -> None:
+            for name, site in self._members(step.clusters):
+                site.heal(name)
+
+        self._kernel.after(step.for_, over)
+
+    def _empty_rollup(self, step: do.EmptyRollup) -> None:
+        def mute(on: bool) -> None:
+            for name, site in self._members(step.clusters):
+                site.mute(name, on)
+
+        mute(True)
+        self._kernel.after(step.for_, lambda: mute(False))
+
+    def _rails(self, step: do.Rails) -> None:
+        for site in self._sites:
+            site.host.post(ev.RailsSet(paused=step.paused, dry_run=step.dry_run, who="scenario"))
+
+    def _members(self, clusters: tuple[str, ...]) -> list[tuple[str, Site]]:
+        return [(name, site) for name, (site, _) in self._stages.items() if not clusters or name in clusters]
+
+
+def _facts(step: do.Step) -> dict[str, object]:
+    facts = {each.name: getattr(step, each.name) for each in fields(step) if each.name != "at"}
+    return {name.rstrip("_"): value for name, value in facts.items() if value not in ("", (), None, False)}

@@ -1,0 +1,356 @@
+"""One run: builds sites from a scenario, plays it on the kernel, and answers for what happened.
+
+Same scenario and seed, same bytes, on any machine. `shuffle` permutes everything whose order must not matter; `check`
+validates every part after every event.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bigfleet.engine.results import Disposition, Shortfall
+from bigfleet.model.machine import MachineState
+from bigfleet.model.resources import Resources
+from bigfleet.shard import events as ev
+from bigfleet.shard.config import ShardConfig
+from bigfleet.shard.recorder import Recorder
+from bigfleet.sim.cluster import Cluster, Kinds
+from bigfleet.sim.expectations import DemandMet
+from bigfleet.sim.generators import Generators, Stage
+from bigfleet.sim.host import EPOCH
+from bigfleet.sim.injections import Injections
+from bigfleet.sim.kernel import SECOND, Kernel
+from bigfleet.sim.meter import Meter
+from bigfleet.sim.scenario import Mode, Preset, Scenario, Sharding
+from bigfleet.sim.site import Site
+from bigfleet.sim.supply import OFFER_LABEL, Fleet, catalogue, size_of, split
+from bigfleet.sim.trace import Trace, instant
+
+SETTLE = 15 * 60 * SECOND
+"""A transition under way for longer than this at the end of a run is stuck."""
+
+
+class Simulation:
+    """A scenario being played. `run` plays it; everything else is asked afterwards."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        shuffle: int | None = None,
+        check: bool = False,
+        engine: Callable[[], Any] | None = None,
+        record: Path | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.kernel = Kernel(seed=scenario.seed)
+        self.end: int = scenario.duration
+        self.trace = Trace(scenario.trace)
+        self.sites: list[Site] = []
+        self._shuffle = None if shuffle is None else random.Random(shuffle)
+        self._check = check
+        self._engine = engine or _production_engine()
+        self._kinds = Kinds(scenario.shapes, _resource_names(scenario))
+        self.meter = Meter(self._kinds.resources)
+        self._stages: dict[str, tuple[Site, Stage]] = {}
+        self.clusters: dict[str, Cluster] = {}
+        self._shortfalls: dict[str, list[Shortfall]] = {}
+        self._cycles: Counter[str] = Counter()
+        self._met: dict[DemandMet, int | None] = {
+            clause: None for clause in scenario.expect if isinstance(clause, DemandMet)
+        }
+        self._baseline: float | None = None
+        self._open_since: dict[tuple[str, str], int] = {}
+        self._recorder = None if record is None else Recorder(record, shard_id="shard-0", epoch=1, started=EPOCH)
+        self._build()
+
+    def run(self, progress: Callable[[float], None] | None = None) -> Simulation:
+        """Play to the end."""
+        cycle = self.scenario.shard.cycle
+        self._sample()
+        if progress is not None:
+            self.kernel.every(max(cycle, self.end // 200), lambda: progress(self.kernel.now / self.end))
+        self.kernel.run_until(self.end)
+        self.meter.advance(self.end)
+        self._note_met()
+        self.trace.finish(
+            self.end,
+            {
+                **self._picture(),
+                "dollars": round(self.meter.dollars, 4),
+                "interrupted": dict(sorted(self.meter.interrupted.items())),
+            },
+        )
+        if self._check:
+            for site in self.sites:
+                site.validate()
+        if self._recorder is not None:
+            self._recorder.close()
+        return self
+
+    @property
+    def cycles(self) -> int:
+        """Decisions taken, over all shards."""
+        return sum(self._cycles.values())
+
+    def compare_with(self, baseline: Simulation) -> None:
+        self._baseline = baseline.dollars()
+
+    def failures(self) -> list[str]:
+        """One sentence for every expectation that does not hold."""
+        return [f"{clause.TAG[1]}: {problem}" for clause in self.scenario.expect if (problem := clause.judge(self))]
+
+    # -------------------------------------------------------------------------------------------------------- building
+
+    def _build(self) -> None:
+        scenario = self.scenario
+        names = scenario.cluster_names()
+        generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
+        if scenario.sharding is Sharding.SHARED:
+            self._add_site("shard-0", list(scenario.fleets), names)
+        else:
+            for place, name in enumerate(names):
+                parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(names))) is not None]
+                self._add_site(f"shard-{name}", parts, [name])
+        for name in names:
+            generators.attach(self.clusters[name])
+        for workload in scenario.workloads:
+            generators.play(workload, [self._stages[name][1] for name in names])
+        injections = Injections(self.kernel, self.sites, generators, self._stages, self._note)
+        injections.plan(scenario.steps)
+        for site in self.sites:
+            site.start()
+
+    def _add_site(self, shard: str, fleets: list[Fleet], names: list[str]) -> None:
+        scenario = self.scenario
+        site = Site(
+            self.kernel,
+            shard_config(scenario, shard, [fleet.provider for fleet in fleets]),
+            self.meter,
+            self,
+            self._engine,
+            mode=scenario.mode,
+            rpc=scenario.network.rpc,
+            session=scenario.network.session,
+            check=self._check,
+            shuffle=self._shuffle,
+        )
+        for name in names:
+            spec = scenario.spec_of(name)
+            cluster = self.clusters[name] = Cluster(
+                name,
+                self._kinds,
+                self.meter,
+                managed=spec.controller_managed,
+                request_per_pod=spec.request_per_pod,
+                overhead=Resources.parse(spec.overhead, round_up=True),
+            )
+            site.add_cluster(spec, cluster)
+            self._stages[name] = (site, Stage(cluster, site.demand_changed))
+        for fleet in fleets:
+            made, bindings = catalogue(fleet, scenario.shapes, names, scenario.seed)
+            site.add_provider(made)
+            for binding in bindings:
+                site.bind(fleet.provider, binding)
+        site.on_change = self._changed
+        self.sites.append(site)
+
+    # ------------------------------------------------------------------------------------------------------- listening
+
+    def stepped(self, shard: str, wanted: ev.RunStep, result: Any) -> None:
+        self.meter.advance(self.kernel.now)
+        if self._recorder is not None:
+            self._recorder.write(wanted)
+        self._cycles[shard] += 1
+        emitted = [
+            (action.kind.name.capitalize(), action.cluster, action.machine)
+            for action in result.actions.rows()
+            if action.disposition == Disposition.EMIT
+        ]
+        for (kind, cluster), count in sorted(Counter((kind, cluster) for kind, cluster, _ in emitted).items()):
+            self.meter.actions(kind, cluster, count)
+        self._shortfalls[shard] = list(result.shortfalls.rows())
+        short = Counter(row.priority for rows in self._shortfalls.values() for row in rows)
+        self.meter.shortfalls(tuple(sorted(short.items())))
+        self.trace.decided(self.kernel.now, shard, self._cycles[shard], emitted, self._picture())
+
+    def audited(self, shard: str, record: ev.Audit) -> None:
+        pass
+
+    def logged(self, shard: str, record: ev.Log) -> None:
+        pass
+
+    def _note(self, event: str, facts: dict[str, object]) -> None:
+        self.trace.note(self.kernel.now, event, facts)
+
+    def _changed(self) -> None:
+        used = [sum(amounts) for amounts in zip(*(c.used for c in self.clusters.values()), strict=True)]
+        capacity = [sum(amounts) for amounts in zip(*(c.capacity for c in self.clusters.values()), strict=True)]
+        self.meter.load(used, capacity)
+        self._note_met()
+
+    def _note_met(self) -> None:
+        for clause, since in self._met.items():
+            waiting = any(
+                podset.kind.priority >= clause.priority_at_least
+                for name, cluster in self.clusters.items()
+                if clause.cluster in ("", name)
+                for podset in cluster.waiting()
+            )
+            if waiting:
+                self._met[clause] = None
+            elif since is None:
+                self._met[clause] = self.kernel.now
+
+    def _sample(self) -> None:
+        self.meter.advance(self.kernel.now)
+        live: Counter[str] = Counter()
+        running: Counter[str] = Counter()
+        for cluster in self.clusters.values():
+            live.update(cluster.live)
+            running.update(cluster.running)
+        oldest = min((row.since for rows in self._shortfalls.values() for row in rows), default=None)
+        age = 0.0 if oldest is None else (EPOCH + self.kernel.now - oldest) / SECOND
+        self.meter.sample(live, running, age)
+        if self.kernel.now + self.scenario.shard.cycle <= self.end:
+            self.kernel.after(self.scenario.shard.cycle, self._sample)
+
+    def _picture(self) -> dict[str, Any]:
+        live = sum(sum(cluster.live.values()) for cluster in self.clusters.values())
+        running = sum(sum(cluster.running.values()) for cluster in self.clusters.values())
+        states = {state.label: self.meter.states[state.label] for state in MachineState}
+        return {
+            "machines": {name: count for name, count in states.items() if count},
+            "pods": {"live": live, "running": running},
+            "short": self.shortfalls(),
+        }
+
+    # ----------------------------------------------------------------------------------------- answers to expectations
+
+    def states(self) -> Mapping[str, int]:
+        return self.meter.states
+
+    def configured(self, cluster: str) -> int:
+        return self.configured_in("", cluster)
+
+    def configured_in(self, offer: str, cluster: str) -> int:
+        return sum(
+            record.state == MachineState.CONFIGURED
+            and cluster in ("", record.cluster)
+            and (not offer or record.labels.get(OFFER_LABEL) == offer)
+            for site in self.sites
+            for record in site.machines.values()
+        )
+
+    def actions(self, kind: str, since: int, cluster: str) -> int:
+        return self.meter.acted_since(kind, since, cluster)
+
+    def pods(self, cluster: str, workload: str) -> tuple[int, int]:
+        chosen = [
+            podset
+            for name, each in self.clusters.items()
+            if cluster in ("", name)
+            for podset in each.podsets.values()
+            if workload in ("", podset.workload)
+        ]
+        return sum(podset.live for podset in chosen), sum(podset.bound_count for podset in chosen)
+
+    def met_since(self, priority: int, cluster: str) -> int | None:
+        for clause, since in self._met.items():
+            if clause.priority_at_least == priority and clause.cluster == cluster:
+                return since
+        return None
+
+    def shortfalls(self) -> int:
+        return sum(len(rows) for rows in self._shortfalls.values())
+
+    def shortfall_range(self, since: int, priority: int) -> tuple[int, int]:
+        return self.meter.shortfall_range(since, priority)
+
+    def deficit(self, resource: str) -> int:
+        return sum(row.deficit.get(resource) for rows in self._shortfalls.values() for row in rows)
+
+    def dollars(self) -> float:
+        return self.meter.dollars
+
+    def interruptions(self, cause: str) -> int:
+        return sum(self.meter.interrupted.values()) if cause == "any" else self.meter.interrupted[cause]
+
+    def utilisation(self, resource: str) -> float:
+        return self.meter.utilisation(resource)
+
+    def waited(self, priority_class: str, percentile: float) -> float:
+        return self.meter.waited(priority_class, percentile)
+
+    def lost_machines(self) -> int:
+        return self.meter.lost_machines
+
+    def baseline_dollars(self) -> float | None:
+        return self._baseline
+
+    def leaks(self, failed_allowed: int) -> list[str]:
+        """Machines that are stuck, Failed beyond what is allowed, or seen differently by shard and provider."""
+        found = []
+        failed = sorted(
+            record.id for site in self.sites for record in site.machines.values() if record.state == MachineState.FAILED
+        )
+        if len(failed) > failed_allowed:
+            found.append(f"{len(failed)} machines are Failed, {failed[0]} among them")
+        for site in self.sites:
+            found += site.leaks(SETTLE)
+        return found
+
+
+def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardConfig:
+    """The shard's configuration for a scenario: the same settings a process would be given."""
+    own, rails = scenario.policy, scenario.policy.preset is Preset.PRODUCTION
+    base = ShardConfig(
+        id=shard,
+        providers=tuple(sorted(providers)),
+        cycle_interval=scenario.shard.cycle,
+        reconcile_interval=scenario.shard.cycle,
+        incremental_reconcile=True,
+        full_list_interval=scenario.shard.full_list_every,
+        drain_after_grace=scenario.shard.drain_after_grace,
+        local_bootstrap=scenario.mode is Mode.INLINE,
+        reclaim_hold=120 * SECOND if rails else 0,
+        reclaim_cap_fraction=0.05 if rails else 0.0,
+        empty_rollup_guard=rails,
+    )
+    changes = {
+        "reclaim_hold": own.reclaim_hold,
+        "reclaim_cap_fraction": own.reclaim_cap,
+        "reclaim_grace": own.reclaim_grace,
+        "empty_rollup_guard": own.guard,
+        "idle_hold_on_demand": own.idle_hold_on_demand,
+        "idle_hold_spot": own.idle_hold_spot,
+        "max_actions_per_cycle": own.max_actions,
+    }
+    return replace(base, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _production_engine() -> Callable[[], Any]:
+    from bigfleet.engine.engine import Engine
+
+    made: Callable[[], Any] = Engine
+    return made
+
+
+def _resource_names(scenario: Scenario) -> set[str]:
+    names = {"cpu", "memory"}
+    for shape in scenario.shapes.values():
+        names |= set(shape.resources)
+    for fleet in scenario.fleets:
+        for offer in fleet.offers:
+            names |= set(size_of(offer, scenario.shapes))
+    if any(workload.TAG[1] == "archetypes" for workload in scenario.workloads):
+        names.add("nvidia.com/gpu")
+    return names
+
+
+__all__ = ["Simulation", "instant", "shard_config"]

@@ -1,0 +1,152 @@
+"""`fauxctl` as people type it: output, exit codes, files; and every command of docs/simulation.md."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from bigfleet.cli import fauxctl, fauxctl_replay, fauxctl_soak
+from bigfleet.sim import library
+from bigfleet.sim.document_schema import schema
+from bigfleet.sim.scenario import Scenario, parse_scenario
+from tools.report_pictures import pictures
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_commands() -> None:
+    names = {command.name for command in fauxctl.app.registered_commands}
+    if "replay" not in names:
+        fauxctl.app.command("replay")(fauxctl_replay.replay)
+        fauxctl.app.command("soak")(fauxctl_soak.soak)
+
+
+def call(*words: str, code: int = 0):  # type: ignore[no-untyped-def]
+    result = CliRunner().invoke(fauxctl.app, list(words))
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def test_list_names_every_scenario_with_its_description() -> None:
+    lines = call("list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == library.shipped()
+    assert all(len(line) > 30 for line in lines)
+
+
+def test_run_prints_a_summary_and_verdicts() -> None:
+    result = call("run", "withdrawal")
+    assert "PASS  states" in result.stderr
+    assert "32 Idle" in result.stdout
+
+
+def test_run_prints_json_for_programs() -> None:
+    summary = json.loads(call("run", "capacity-stockout", "-o", "json").stdout)
+    assert (summary["passed"], summary["failures"], summary["machines"]) == (True, [], {"Configured": 32})
+
+
+def test_run_prints_the_event_log() -> None:
+    assert call("run", "withdrawal", "--trace").stdout == library.golden_path("withdrawal").read_text()
+
+
+def test_a_failed_expectation_is_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "training-job-topology.yaml").write_text(
+        (ROOT / "src/bigfleet/sim/scenarios/training-job-topology.yaml").read_text()
+    )
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("extends: training-job-topology\nname: wrong\nexpect: [{check: configured, count: 65}]\n")
+    result = call("run", str(wrong), code=1)
+    assert "FAIL  configured: 64 machines serve clusters, not 65" in result.stderr
+
+
+def test_a_run_leaves_its_files(tmp_path: Path) -> None:
+    call("run", "priority-inversion", "--out", str(tmp_path))
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"summary.json", "events.jsonl", "metrics.jsonl", "report.html", "scenario.yaml"}
+    saved = parse_scenario((tmp_path / "scenario.yaml").read_text(), "saved")
+    assert saved == library.find("priority-inversion")
+    assert json.loads(call("compare", str(tmp_path), str(tmp_path), "-o", "json").stdout)[0]["change"] == "="
+
+
+def test_check_reports_a_changed_trace_as_a_diff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = tmp_path / "withdrawal.jsonl"
+    monkeypatch.setattr(library, "golden_path", lambda name: golden)
+    assert "there is no golden trace" in call("check", "withdrawal", code=1).stderr
+    call("bless", "withdrawal", str(golden))
+    call("verify", "withdrawal")
+    golden.write_text(golden.read_text().replace('"count":32', '"count":31'))
+    result = call("check", "withdrawal", code=1)
+    assert "the trace changed" in result.stderr
+    assert '-{"t":"1s"' in result.stderr
+
+
+def test_the_published_schema_is_fresh() -> None:
+    printed = json.loads(call("schema").stdout)
+    assert printed == schema(Scenario, "BigFleet scenario")
+    assert printed == json.loads((ROOT / "docs" / "scenario.schema.json").read_text(encoding="utf-8"))
+
+
+def test_the_pictures_of_the_guide_are_fresh() -> None:
+    for name, content in pictures().items():
+        assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == content
+        assert f"images/{name}" in GUIDE
+
+
+def test_a_small_soak_passes() -> None:
+    report = json.loads(call("soak", "--cycles", "300", "--machines", "90", "--clusters", "4", "-o", "json").stdout)
+    assert (report["passed"], report["leaked"], report["machines"]) == (True, [], 90)
+    assert report["actions_total"] > 100
+
+
+def test_an_unknown_scenario_is_one_sentence_and_exit_code_1() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "bigfleet.cli.fauxctl", "run", "nope"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: scenario 'nope' is neither a shipped one nor a file")
+
+
+COMMANDS = [
+    line.removeprefix("$ ")
+    for block in re.findall(r"```console\n(.*?)```", GUIDE, re.S)
+    for line in block.splitlines()
+    if line.startswith("$ fauxctl ") and line != "$ fauxctl check"  # all of it is tests/component/test_sim_library.py
+]
+
+
+def test_the_guide_shows_every_command() -> None:
+    shown = {shlex.split(command)[1] for command in COMMANDS} | {"check"}
+    assert shown >= {"run", "list", "check", "replay", "soak", "compare"}
+
+
+def test_every_command_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for command in COMMANDS:
+        call(*shlex.split(command)[1:])
+    assert (tmp_path / "build" / "history" / "report.html").exists()
+
+
+def test_the_scenario_of_the_guide_runs(tmp_path: Path) -> None:
+    [text] = [block for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.S) if yaml.safe_load(block).get("name")]
+    (tmp_path / "guide.yaml").write_text(text)
+    call("run", str(tmp_path / "guide.yaml"))
+
+
+def test_the_guide_names_every_kind_of_step_workload_and_expectation() -> None:
+    kinds = [
+        definition["properties"][tag]["const"]
+        for definition in schema(Scenario, "")["$defs"].values()
+        for tag in ("do", "kind", "check")
+        if "const" in definition["properties"].get(tag, {})
+    ]
+    assert len(kinds) > 30
+    assert [kind for kind in kinds if f"`{kind}`" not in GUIDE] == []

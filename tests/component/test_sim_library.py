@@ -1,0 +1,40 @@
+"""Every shipped scenario keeps its promises, its golden trace, and its bytes when inputs come in another order."""
+
+import pytest
+
+from bigfleet.sim import library
+from bigfleet.sim.report import render
+
+SMALL = [name for name in library.shipped() if library.LARGE not in library.find(name).tags]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_shipped_scenario_passes_and_matches_its_golden_trace(name: str) -> None:
+    finished, problems = library.check(name)
+    assert problems == []
+    assert finished.passed
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_order_of_inputs_does_not_change_a_byte(name: str) -> None:
+    scenario = library.find(name).with_(baseline=None, expect=())
+    shuffled = library.play(scenario, shuffle=7)
+    assert shuffled.run.trace.text() == library.golden_path(name).read_text(encoding="utf-8")
+
+
+def test_every_golden_belongs_to_a_scenario() -> None:
+    assert {path.stem for path in library.golden_path("x").parent.glob("*.jsonl")} == set(SMALL)
+
+
+def test_another_seed_gives_another_history() -> None:
+    scenario = library.find("cost-routing")
+    one, other = (library.play(scenario.with_(seed=seed)).run.trace.text() for seed in (1, 2))
+    assert one != other
+
+
+def test_a_report_shows_plots_and_verdicts_without_loading_anything() -> None:
+    finished = library.play(library.find("priority-inversion"))
+    page = render(finished.run, finished.summary)
+    assert page.count("<svg") >= 5
+    assert "http" not in page
+    assert "passed" in page

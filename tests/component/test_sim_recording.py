@@ -1,0 +1,54 @@
+"""A recording is decided again the same way, and becomes a scenario one can change."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bigfleet.engine import Engine
+from bigfleet.shard.recorder import RecordingError
+from bigfleet.sim import library
+from bigfleet.sim.recording import decide_again, scenario_of
+from bigfleet.sim.replay import what_if
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, library.Finished]:
+    path = tmp_path_factory.mktemp("recording") / "shard.rec"
+    return path, library.play(library.find("idle-release"), record=path)
+
+
+def test_deciding_again_gives_the_same_actions(recorded: tuple[Path, library.Finished]) -> None:
+    path, finished = recorded
+    again = decide_again(path, Engine)
+    acted = Counter[str]()
+    for each in finished.run.meter.acted:
+        acted[each.kind] += each.count
+    assert again.steps == finished.run.cycles
+    assert again.actions == dict(sorted(acted.items()))
+    assert again == decide_again(path, Engine)
+
+
+def test_other_prices_are_another_decision(recorded: tuple[Path, library.Finished]) -> None:
+    path, _ = recorded
+    assert decide_again(path, Engine, prices={"m6i.xlarge": 9.0}).dollars_per_hour_bought == pytest.approx(
+        9.0 * decide_again(path, Engine).actions["Provision"]
+    )
+
+
+def test_a_recording_becomes_a_scenario_in_closed_loop(recorded: tuple[Path, library.Finished]) -> None:
+    path, finished = recorded
+    scenario = scenario_of(path)
+    again = library.play(scenario)
+    assert again.summary["machines"] == finished.summary["machines"]
+    assert again.summary["pods"]["running"] == 10
+    assert again.summary["dollars"]["total"] == pytest.approx(finished.summary["dollars"]["total"], rel=0.1)
+    rented = [offer for fleet in scenario.fleets for offer in fleet.offers if offer.slots]
+    dear = library.play(what_if(scenario, prices={rented[0].name: 1.92}))
+    assert dear.summary["dollars"]["total"] == pytest.approx(10 * again.summary["dollars"]["total"], rel=0.01)
+
+
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"nonsense")
+    with pytest.raises(RecordingError, match="is not a recording"):
+        decide_again(tmp_path / "x", Engine)

@@ -1,0 +1,120 @@
+"""Scenario files are read strictly: every complaint has a file, a line and what would be accepted."""
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from bigfleet.sim import library
+from bigfleet.sim.document import DocumentError
+from bigfleet.sim.document_schema import schema
+from bigfleet.sim.document_text import duration_text, plain, to_yaml
+from bigfleet.sim.scenario import Scenario, load_scenario, parse_scenario
+
+GOOD = """\
+name: small
+description: Two machines.
+duration: 5m
+shapes:
+  web: {resources: {cpu: 1}}
+fleets:
+  - offers:
+      - {name: metal, instance_type: box, capacity_type: bare-metal, idle: 2, resources: {cpu: 4}}
+clusters: [{name: web}]
+workloads:
+  - {kind: deployment, name: web, shape: web, replicas: 3}
+steps:
+  - {at: 1m, do: scale, workload: web, replicas: 5}
+expect:
+  - {check: running, pods: 5}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("duration: 5m", "duration: soon", "small.yaml:3: duration is 'soon'; give a duration such as 150ms, 40s"),
+        ("duration: 5m", "lasts: 5m", "small.yaml:3: the document has an unknown key 'lasts'; known are name"),
+        (
+            "replicas: 3",
+            "replicas: -3",
+            "small.yaml:11: workloads[0].replicas is '-3'; give a whole number of at least 0",
+        ),
+        ("shape: web", "shape: wob", "workload 'web': shape 'wob' does not exist; known are web"),
+        ("do: scale", "do: scael", "small.yaml:13: steps[0].do is 'scael'; give one of break, empty-roll-up"),
+        (
+            "{cpu: 4}",
+            "{cpu: four}",
+            "small.yaml:8: fleets[0].offers[0].resources.cpu is 'four'; give a Kubernetes quantity",
+        ),
+        (
+            "capacity_type: bare-metal",
+            "capacity_type: gold",
+            "small.yaml:8: fleets[0].offers[0].capacity_type is 'gold'",
+        ),
+        ("{cpu: 1}}", "{cpu: 1}, same: desk}", "small.yaml:5: shapes.web.same is 'desk'; give one of none, rack, zone"),
+        ("name: small\n", "", "small.yaml:1: the document lacks 'name'; give the scenario's name"),
+        ("idle: 2, ", "", "small.yaml:8: fleets[0].offers[0]: the offer has no machine; give slots, idle"),
+        ("at: 1m", "at: 1h", "step 'scale' is after the end of the run; give an earlier time"),
+        ("pods: 5}", "pods: 5, pods: 6}", "small.yaml:15: expect[0] has 'pods' twice; give it once"),
+        ("clusters: [{name: web}]", "clusters: [", "not YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(old: str, new: str, complaint: str) -> None:
+    assert old in GOOD
+    with pytest.raises(DocumentError) as caught:
+        parse_scenario(GOOD.replace(old, new), "small.yaml")
+    assert complaint in str(caught.value)
+    assert str(caught.value).startswith("small.yaml:")
+
+
+def test_a_scenario_written_out_reads_back_as_itself() -> None:
+    for name in library.shipped():
+        scenario = library.find(name)
+        assert parse_scenario(to_yaml(scenario), name) == scenario
+
+
+def test_every_shipped_scenario_fits_the_published_schema() -> None:
+    validator = jsonschema.Draft202012Validator(schema(Scenario, "BigFleet scenario"))
+    for name in library.shipped():
+        document = json.loads(json.dumps(plain(library.find(name))))
+        assert [error.message for error in validator.iter_errors(document)] == []
+
+
+def test_the_schema_refuses_what_the_reader_refuses() -> None:
+    validator = jsonschema.Draft202012Validator(schema(Scenario, "BigFleet scenario"))
+    assert validator.is_valid(yaml.safe_load(GOOD))
+    for old, new in (("do: scale", "do: scael"), ("duration: 5m", "lasts: 5m"), ("replicas: 3", "replicas: -3")):
+        assert not validator.is_valid(yaml.safe_load(GOOD.replace(old, new)))
+
+
+def test_the_order_in_which_a_file_lists_things_does_not_matter() -> None:
+    scenario = library.find("full-fleet-preemption")
+    document = plain(scenario)
+    for key in ("clusters", "workloads", "steps"):
+        if key in document:
+            document[key] = list(reversed(document[key]))
+    assert parse_scenario(yaml.safe_dump(document), "turned") == scenario
+
+
+def test_extends_merges_mappings_and_replaces_lists(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "base.yaml").write_text(GOOD)
+    (tmp_path / "more.yaml").write_text(
+        "extends: base\nname: more\nshapes: {api: {resources: {cpu: 2}}}\nclusters: [{name: other}]\nexpect: []\n"
+    )
+    more = load_scenario(tmp_path / "more.yaml")
+    assert (more.name, sorted(more.shapes), more.cluster_names()) == ("more", ["api", "web"], ["other"])
+
+
+def test_a_scenario_cannot_extend_itself(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "loop.yaml").write_text("extends: loop\n")
+    with pytest.raises(DocumentError, match="extends itself"):
+        load_scenario(tmp_path / "loop.yaml")
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(0, "0s"), (90 * 10**9, "90s"), (3600 * 10**9, "1h"), (1_500_000, "1500000ns")]
+)
+def test_durations_have_one_shortest_spelling(ns: int, text: str) -> None:
+    assert duration_text(ns) == text
