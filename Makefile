@@ -10,6 +10,7 @@ OUT ?= build/conformance
 PROFILE ?= core
 
 .DEFAULT_GOAL := help
+.PHONY: sim soak scale
 .PHONY: help run test lint format typecheck contracts unit coverage generate build bench e2e fuzz crash conformance conformance-self clean
 
 help: ## what you can type
@@ -22,8 +23,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: $(READY) ## see BigFleet do its job on embedded defaults
-	@$(BIN)/bigfleet decide
+run: $(READY) ## see BigFleet run a small pretend fleet; live on a terminal, else a short script
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/bigfleet demo; else $(BIN)/bigfleet demo --once; fi
 
 test: $(READY) lint typecheck contracts unit ## everything that must never break
 
@@ -63,8 +64,19 @@ e2e: $(READY) ## checks against real Kubernetes code; needs the Go toolchain
 	@command -v go >/dev/null || { echo "make e2e needs the Go toolchain on PATH (it builds Kubernetes' own validators)"; exit 1; }
 	$(BIN)/python -m pytest -m needs_go tests
 
-fuzz: $(READY) ## 50,000 random fleets: engine against oracle
+fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scenarios in closed loop
 	$(BIN)/python tools/fuzz_engine.py --fleets 50000 --json docs/evidence/engine-fuzz.json
+	$(BIN)/python tools/fuzz_scenarios.py --count 5000 --json docs/evidence/scenario-fuzz.json
+
+sim: $(READY) ## every shipped scenario against its golden trace
+	$(BIN)/fauxctl check
+
+soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines
+	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --json docs/evidence/sim-soak.json
+
+scale: $(READY) ## a day of 100,000 machines on a virtual clock
+	$(BIN)/fauxctl run fleet-day-100k --out build/fleet-day-100k
+	cp build/fleet-day-100k/summary.json docs/evidence/sim-fleet-day-100k.json
 
 crash: $(READY) ## kill -9 a kit provider 200 times under load
 	$(BIN)/python tools/crash.py --kills 200 --json docs/evidence/provider-crash.json

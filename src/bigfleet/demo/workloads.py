@@ -1,0 +1,120 @@
+"""What the demonstration's three clusters run, after the archetypes of real fleets: sizes, priorities, penalties.
+
+Numbers of pods only; which machines they get is the shard's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bigfleet.model.names import ZONE_LABEL
+from bigfleet.model.penalty import bucket_for
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.provider.fake.offerings import RACK_LABEL
+from bigfleet.shard.synthetic import Row
+from bigfleet.wire import capacity_pb2
+
+BATCH, WEB, SERVICE, CRITICAL = 100, 500, 1000, 1_000_000
+OWN_HALLS = Requirement(ZONE_LABEL, Operator.IN, ("hall-a", "hall-b"))
+ONE_RACK = Requirement(RACK_LABEL, Operator.SAME, ())
+GPU_TOLERATION = capacity_pb2.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Pods of one size. `pods` are there at rest, `burst` more come with every burst of the cluster."""
+
+    name: str
+    pods: int
+    burst: int
+    unit: dict[str, str]
+    priority: int
+    interruption: float
+    reclamation: float
+    requirements: tuple[Requirement, ...] = ()
+    group: str = ""
+    on_gpus: bool = False
+
+    def need(self, pods: int) -> capacity_pb2.CapacityNeed:
+        row = Row(
+            pods=pods,
+            unit=self.unit,
+            priority=self.priority,
+            requirements=self.requirements,
+            group=self.group,
+            interruption_bucket=bucket_for(self.interruption),
+            reclamation_bucket=bucket_for(self.reclamation),
+        )
+        made = row.need()
+        if self.on_gpus:
+            made.tolerations.append(GPU_TOLERATION)
+        return made
+
+
+CHECKOUT = Workload("checkout", 24, 24, {"cpu": "2200m", "memory": "8500Mi"}, SERVICE, 1024, 8192)
+STOREFRONT = Workload("storefront", 160, 160, {"cpu": "400m", "memory": "500Mi"}, WEB, 32, 64)
+NIGHTLY = Workload("nightly", 36, 60, {"cpu": "3500m", "memory": "8Gi"}, BATCH, 0, 0)
+TRAINING = Workload(
+    "training",
+    4,
+    0,
+    {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8"},
+    SERVICE,
+    16384,
+    32768,
+    requirements=(ONE_RACK,),
+    group="training-run-7",
+    on_gpus=True,
+)
+# Runs in our own halls only, so it must take machines from others there, however much the cloud has left.
+SETTLEMENT = Workload(
+    "settlement", 0, 0, {"cpu": "3500m", "memory": "8Gi"}, CRITICAL, 65536, 65536, requirements=(OWN_HALLS,)
+)
+CRITICAL_PODS = 28
+
+
+@dataclass(slots=True)
+class ClusterDemand:
+    """What one cluster wants at the moment."""
+
+    name: str
+    workloads: tuple[Workload, ...]
+    pods: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """As on an ordinary day."""
+        self.pods = {each.name: each.pods for each in self.workloads}
+
+    def burst(self) -> int:
+        """A wave of work; returns how many pods it adds."""
+        added = sum(each.burst for each in self.workloads)
+        self.pods = {each.name: self.pods[each.name] + each.burst for each in self.workloads}
+        return added
+
+    def more(self, workload: Workload, pods: int) -> None:
+        self.pods[workload.name] += pods
+
+    def nothing(self) -> None:
+        self.pods = dict.fromkeys(self.pods, 0)
+
+    @property
+    def resting(self) -> bool:
+        return all(self.pods[each.name] <= each.pods for each in self.workloads)
+
+    @property
+    def total(self) -> int:
+        return sum(self.pods.values())
+
+    def needs(self) -> list[capacity_pb2.CapacityNeed]:
+        return [each.need(self.pods[each.name]) for each in self.workloads if self.pods[each.name]]
+
+
+def three_clusters() -> tuple[ClusterDemand, ...]:
+    return (
+        ClusterDemand("payments", (CHECKOUT, SETTLEMENT)),
+        ClusterDemand("web", (STOREFRONT,)),
+        ClusterDemand("research", (NIGHTLY, TRAINING)),
+    )
