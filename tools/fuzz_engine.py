@@ -7,6 +7,7 @@ the test suite replays them for ever; the report of each goes to standard error 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import platform
 import sys
@@ -22,7 +23,7 @@ SIZES = ((12, 4, 3), (24, 8, 4), (32, 8, 6), (48, 10, 8))
 
 def main() -> int:
     arguments = _parse()
-    began = time.monotonic()
+    began, source = time.monotonic(), _source()
     work = [(seed, SIZES[seed % len(SIZES)]) for seed in range(arguments.first, arguments.first + arguments.fleets)]
     failures, steps = [], 0
     with get_context("spawn").Pool(arguments.workers) as pool:
@@ -43,6 +44,7 @@ def main() -> int:
         "disagreements": len(failures),
         "seeds": sorted(f["seed"] for f in failures),
         "seconds": round(time.monotonic() - began, 1),
+        "engine_sha256": source,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "verdict": "pass" if not failures else "fail",
@@ -64,6 +66,14 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--stop-after", type=int, default=20, help="disagreements after which to give up")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
+
+
+def _source() -> str:
+    """Which engine was fuzzed: a digest over its files, taken before the workers import them."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src" / "bigfleet" / "engine").glob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _check(item: tuple[int, tuple[int, int, int]]) -> tuple[int, tuple[int, int, int], int, str | None]:

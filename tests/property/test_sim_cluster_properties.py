@@ -6,8 +6,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.resources import Resources
-from bigfleet.sim.cluster import Cluster, Kinds
+from bigfleet.sim.cluster import Cluster
 from bigfleet.sim.document import Amounts
+from bigfleet.sim.pods import Kinds
 from bigfleet.sim.shapes import Colocation, PodShape, SpreadSpec
 
 KINDS = Kinds(

@@ -4,8 +4,9 @@ from collections import Counter
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.resources import Resources
-from bigfleet.sim.cluster import Cluster, Kinds, PodKind
+from bigfleet.sim.cluster import Cluster
 from bigfleet.sim.document import Amounts
+from bigfleet.sim.pods import Kinds, PodKind
 from bigfleet.sim.shapes import Colocation, PodShape, SpreadSpec
 
 

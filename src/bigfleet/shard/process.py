@@ -232,6 +232,14 @@ class ShardProcess:
         if not isinstance(decided, Decided) or self._steps <= self.settings.metrics_warmup_cycles:
             return
         self.metrics.observe("cycle_duration_seconds", decided.seconds + seconds)
+        self._log.debug(
+            "cycle",
+            step=event.step,
+            seconds=decided.seconds + seconds,
+            merging=merging,
+            execute=seconds,
+            **decided.phases,
+        )
         for phase, spent in {"reconcile": merging, **decided.phases, "execute": seconds}.items():
             self.metrics.observe("cycle_phase_duration_seconds", spent, (phase,))
 

@@ -7,23 +7,18 @@ stays there; spreads are evened out but never block. Knows nothing about shards,
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
-from bigfleet.engine.batches import NONE, Rollup
+from bigfleet.engine.batches import Rollup
 from bigfleet.engine.batches import Shape as MachineShape
 from bigfleet.model.group import group_string
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
-from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import tolerates
-from bigfleet.sim.shapes import PodShape, priority_class
-
-Vector = tuple[int, ...]
+from bigfleet.sim.demand_rows import DemandRows
+from bigfleet.sim.placement import emptiest_first, room, spread_out
+from bigfleet.sim.pods import Kinds, Node, PodKind, PodSet
 
 
 class Watcher(Protocol):
@@ -31,111 +26,6 @@ class Watcher(Protocol):
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
     def pods_interrupted(self, cluster: str, cause: str, count: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PodKind:
-    """A pod shape, resolved against the run's resource dimensions."""
-
-    name: str
-    profile: Profile
-    request: Resources
-    vector: Vector
-    topology_key: str
-    spread_key: str
-    priority: int
-    priority_class: str
-
-
-class Kinds:
-    """The pod kinds of a run, made once."""
-
-    def __init__(self, shapes: dict[str, PodShape], resources: Iterable[str]) -> None:
-        self.resources = tuple(sorted(set(resources)))
-        self._kinds = {name: self.make(name, shape) for name, shape in shapes.items()}
-
-    def __getitem__(self, name: str) -> PodKind:
-        return self._kinds[name]
-
-    def make(self, name: str, shape: PodShape) -> PodKind:
-        request = shape.request
-        spread = [each.key for each in shape.spread if each.key != "kubernetes.io/hostname"]
-        return PodKind(
-            name,
-            shape.profile(),
-            request,
-            self.vector(request),
-            shape.topology_key,
-            spread[0] if spread else "",
-            shape.priority,
-            priority_class(shape.priority),
-        )
-
-    def vector(self, amounts: Resources) -> Vector:
-        return tuple(amounts.get(name) for name in self.resources)
-
-
-class PodSet:
-    """The pods of one object: `waiting` as (since, count) in order of age, `bound` as node to count, oldest first."""
-
-    __slots__ = (
-        "anchor",
-        "bound",
-        "bound_count",
-        "group",
-        "kind",
-        "managed",
-        "name",
-        "row_key",
-        "sequence",
-        "waiting",
-        "waiting_count",
-        "workload",
-    )
-
-    def __init__(self, name: str, workload: str, kind: PodKind, group: str, managed: bool, sequence: int) -> None:
-        self.name = name
-        self.workload = workload
-        self.kind = kind
-        self.group = group
-        self.managed = managed
-        self.sequence = sequence
-        self.waiting: deque[tuple[int, int]] = deque()
-        self.waiting_count = 0
-        self.bound: dict[Node, int] = {}
-        self.bound_count = 0
-        self.anchor: str | None = None
-        self.row_key = (kind.profile.fingerprint, group, row_size(kind.request))
-
-    @property
-    def live(self) -> int:
-        return self.waiting_count + self.bound_count
-
-
-class Node:
-    """A machine that has joined."""
-
-    __slots__ = ("attributes", "cordoned", "free", "id", "pods", "shape", "total")
-
-    def __init__(self, id: str, shape: MachineShape, attributes: Mapping[str, str], total: Vector) -> None:
-        self.id = id
-        self.shape = shape
-        self.attributes = attributes
-        self.total = total
-        self.free = list(total)
-        self.pods: dict[PodSet, int] = {}
-        self.cordoned = False
-
-
-class _Row:
-    """One row of the roll-up: how many pods of which size."""
-
-    __slots__ = ("group", "profile", "sizes")
-
-    def __init__(self, profile: Profile, group: str) -> None:
-        self.profile = profile
-        self.group = group
-        self.sizes: dict[Resources, int] = {}
 
 
 class Cluster:
@@ -165,7 +55,7 @@ class Cluster:
         self._managed = managed
         self._request_per_pod = request_per_pod
         self._overhead = overhead
-        self._rows: dict[tuple[str, str, str], _Row] = {}
+        self._rows = DemandRows(kinds)
         self._waiting: dict[str, PodSet] = {}
         self._matching: dict[PodKind, dict[str, Node]] = {}
         self._fits: dict[tuple[PodKind, MachineShape], bool] = {}
@@ -286,7 +176,7 @@ class Cluster:
 
     def _place(self, podset: PodSet, nodes: list[Node], now: int) -> None:
         kind = podset.kind
-        slots = [(room, node) for node in nodes if (room := _room(node.free, kind.vector)) > 0]
+        slots = [(fit, node) for node in nodes if (fit := room(node.free, kind.vector)) > 0]
         if not slots:
             return
         if kind.topology_key:
@@ -294,9 +184,9 @@ class Cluster:
             if not slots:
                 return
         if kind.spread_key:
-            placed = _spread_out(slots, podset.waiting_count, self._per_domain(podset), kind.spread_key)
+            placed = spread_out(slots, podset.waiting_count, self._per_domain(podset), kind.spread_key)
         else:
-            placed = _emptiest_first(slots, podset.waiting_count)
+            placed = emptiest_first(slots, podset.waiting_count)
         for node, count in placed:
             self._hold(podset, node, count, now)
         if podset.waiting_count == 0:
@@ -433,55 +323,19 @@ class Cluster:
     # ---------------------------------------------------------------------------------------------------------- demand
 
     def rollup(self) -> Rollup:
-        """All demand, as the operator would report it; rows in canonical order."""
-        rows = [row for _, row in sorted(self._rows.items())]
-        names = self._kinds.resources
-        profiles = {row.profile: 0 for row in rows}
-        groups = {row.group: 0 for row in rows if row.group}
-        for table in (profiles, groups):
-            for place, key in enumerate(table):
-                table[key] = place  # type: ignore[index]
-        aggregate = np.zeros((len(rows), len(names)), np.int64)
-        min_unit = np.zeros((len(rows), len(names)), np.int64)
-        for place, row in enumerate(rows):
-            for size, count in row.sizes.items():
-                vector = np.array(self._kinds.vector(size), np.int64)
-                aggregate[place] += vector * count
-                np.maximum(min_unit[place], vector, out=min_unit[place])
+        """All demand, as the operator would report it."""
         self.dirty = self.grew = False
-        return Rollup(
-            cluster=self.name,
-            profiles=list(profiles),
-            groups=list(groups),
-            resources=names,
-            profile=np.array([profiles[row.profile] for row in rows], np.int32),
-            group=np.array([groups[row.group] if row.group else NONE for row in rows], np.int32),
-            aggregate=aggregate,
-            min_unit=min_unit,
-            overhead=self._overhead,
-        )
+        return self._rows.rollup(self.name, self._overhead)
 
     def empty_rollup(self) -> Rollup:
         """What a broken operator reports: nothing."""
-        nothing = np.zeros((0, len(self._kinds.resources)), np.int64)
-        column = np.zeros(0, np.int32)
-        return Rollup(self.name, [], [], self._kinds.resources, column, column, nothing, nothing, self._overhead)
+        return DemandRows(self._kinds).rollup(self.name, self._overhead)
 
     def _demand(self, podset: PodSet, change: int, *, pending: bool = False) -> None:
         """Count pods into or out of the roll-up. Where only waiting pods ask, changes of bound ones do not count."""
         if not self._request_per_pod and not pending:
             return
-        row = self._rows.get(podset.row_key)
-        if row is None:
-            row = self._rows[podset.row_key] = _Row(podset.kind.profile, podset.group)
-        size = podset.kind.request
-        left = row.sizes.get(size, 0) + change
-        if left:
-            row.sizes[size] = left
-        else:
-            del row.sizes[size]
-            if not row.sizes:
-                del self._rows[podset.row_key]
+        self._rows.count(podset, change)
         self.dirty = True
         self.grew = self.grew or change > 0
 
@@ -498,63 +352,3 @@ class Cluster:
             assert podset.waiting_count == sum(count for _, count in podset.waiting), podset.name
             assert podset.bound_count == sum(podset.bound.values()), podset.name
         assert sum(self.live.values()) == sum(podset.live for podset in self.podsets.values()), "live pods"
-
-
-def row_size(size: Resources) -> str:
-    """The part of a roll-up row's identity that comes from a pod's size: cpu and memory by powers of two."""
-    parts = []
-    for name, amount in size.items():
-        shown = 1 << (amount - 1).bit_length() if name in ("cpu", "memory") else amount
-        parts.append(f"{name}={shown}")
-    return ",".join(parts)
-
-
-def _room(free: list[int], want: Vector) -> int:
-    """How many such pods fit."""
-    return min((have // need for have, need in zip(free, want, strict=True) if need), default=1 << 30)
-
-
-def _emptiest_first(slots: list[tuple[int, Node]], wanted: int) -> list[tuple[Node, int]]:
-    """Pods one by one onto the node with the most room, ties by id, worked out as a water level."""
-    total = sum(room for room, _ in slots)
-    if total <= wanted:
-        return [(node, room) for room, node in slots]
-    low, high = 0, max(room for room, _ in slots)
-    while low < high:  # the highest level above which at least `wanted` slots lie
-        middle = (low + high + 1) // 2
-        if sum(room - middle for room, _ in slots if room > middle) >= wanted:
-            low = middle
-        else:
-            high = middle - 1
-    above = sorted(((node.id, room, node) for room, node in slots if room > low), key=lambda each: each[0])
-    surplus = sum(room - low for _, room, _ in above) - wanted
-    placed = []
-    for place, (_, room, node) in enumerate(above):
-        count = room - low - (1 if place >= len(above) - surplus else 0)
-        if count:
-            placed.append((node, count))
-    return placed
-
-
-def _spread_out(slots: list[tuple[int, Node]], wanted: int, held: dict[str, int], key: str) -> list[tuple[Node, int]]:
-    """Domain by domain towards equal numbers, inside a domain the emptiest node first."""
-    domains: dict[str, list[tuple[int, Node]]] = {}
-    for room, node in slots:
-        domains.setdefault(node.attributes.get(key) or "", []).append((room, node))
-    rooms = {domain: sum(room for room, _ in found) for domain, found in domains.items()}
-    counts = {domain: held.get(domain, 0) for domain in domains}
-    share = dict.fromkeys(domains, 0)
-    left = min(wanted, sum(rooms.values()))
-    while left:
-        open_domains = sorted((d for d in domains if share[d] < rooms[d]), key=lambda d: (counts[d] + share[d], d))
-        lowest = counts[open_domains[0]] + share[open_domains[0]]
-        level = [d for d in open_domains if counts[d] + share[d] == lowest]
-        higher = [counts[d] + share[d] for d in open_domains if counts[d] + share[d] > lowest]
-        step = min(
-            [*(rooms[d] - share[d] for d in level), *(h - lowest for h in higher[:1]), max(1, left // len(level))]
-        )
-        for domain in level:
-            taken = min(step, left)
-            share[domain] += taken
-            left -= taken
-    return [each for domain in sorted(domains) for each in _emptiest_first(domains[domain], share[domain])]

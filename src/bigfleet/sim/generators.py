@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bigfleet.sim.archetypes import draw
-from bigfleet.sim.cluster import Cluster, Kinds, PodKind, PodSet
+from bigfleet.sim.cluster import Cluster
 from bigfleet.sim.kernel import HOUR, Duration, Kernel, Timer
+from bigfleet.sim.pods import Kinds, PodKind, PodSet
 from bigfleet.sim.shapes import PodShape
 from bigfleet.sim.workloads import Archetypes, Churn, Deployment, Diurnal, Jobs, Level, Levels, Trace, Workload
 

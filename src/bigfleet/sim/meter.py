@@ -22,6 +22,7 @@ MARKETS = {
     CapacityType.UNSPECIFIED: "other",
 }
 STATES = tuple(state.label for state in MachineState)
+_LABELS = {state: state.label for state in MachineState}
 ACTIONS = ("Bootstrap", "Provision", "Preempt", "Reclaim", "Delete")
 
 
@@ -97,7 +98,7 @@ class Meter:
         for record, sign in ((before, -1), (after, 1)):
             if record is None:
                 continue
-            self.states[record.state.label] += sign
+            self.states[_LABELS[record.state]] += sign
             market = MARKETS[record.shape.capacity_type]
             # Reserved capacity is paid for whether anybody uses it or not.
             if record.host is not None or record.shape.capacity_type == CapacityType.RESERVED:

@@ -85,7 +85,7 @@ class Translator:
 
 
 class ProviderPort:
-    """RPCs of a virtual provider on the kernel."""
+    """RPCs of a virtual provider on the kernel; without a delay they are answered before the call returns."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ProviderPort:
         kernel: Kernel,
         provider: VirtualProvider,
         translator: Translator,
-        delay: Duration,
+        delay: Duration | None,
         epoch: int,
         shuffle: random.Random | None = None,
     ) -> None:
@@ -104,7 +104,8 @@ class ProviderPort:
         self._bucket: TokenBucket | None = None
         self._kernel = kernel
         self._translator = translator
-        self._delay = delay
+        self._inline = delay is None
+        self._delay = delay or Duration.fixed(0)
         self._dice = kernel.random_stream(f"rpc/{name}")
         self._epoch = epoch
         self._shuffle = shuffle
@@ -171,10 +172,16 @@ class ProviderPort:
         return ""
 
     def _there(self, arrive: Callable[[], None]) -> None:
-        self._kernel.after(self._delay.sample(self._dice), arrive)
+        if self._inline:
+            arrive()
+        else:
+            self._kernel.after(self._delay.sample(self._dice), arrive)
 
     def _back(self, answer: Answer, event: ev.Event) -> None:
-        self._kernel.after(self._delay.sample(self._dice), lambda: answer(event))
+        if self._inline:
+            answer(event)
+        else:
+            self._kernel.after(self._delay.sample(self._dice), lambda: answer(event))
 
     def _now(self) -> int:
         return self._epoch + self._kernel.now

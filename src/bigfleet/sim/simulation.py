@@ -19,13 +19,14 @@ from bigfleet.model.resources import Resources
 from bigfleet.shard import events as ev
 from bigfleet.shard.config import ShardConfig
 from bigfleet.shard.recorder import Recorder
-from bigfleet.sim.cluster import Cluster, Kinds
+from bigfleet.sim.cluster import Cluster
 from bigfleet.sim.expectations import DemandMet
 from bigfleet.sim.generators import Generators, Stage
 from bigfleet.sim.host import EPOCH
 from bigfleet.sim.injections import Injections
 from bigfleet.sim.kernel import SECOND, Kernel
 from bigfleet.sim.meter import Meter
+from bigfleet.sim.pods import Kinds
 from bigfleet.sim.scenario import Mode, Preset, Scenario, Sharding
 from bigfleet.sim.site import Site
 from bigfleet.sim.supply import OFFER_LABEL, Fleet, catalogue, size_of, split

@@ -73,9 +73,9 @@ class Site:
         self.machines: dict[str, MachineRecord] = {}
         self._kernel = kernel
         self._meter = meter
-        self._mode = mode
-        self._rpc = rpc if mode is Mode.PROTOCOL else Duration.fixed(0)
-        self._delay = session if mode is Mode.PROTOCOL else Duration.fixed(0)
+        self._inline = mode is Mode.INLINE
+        self._rpc = None if self._inline else rpc
+        self._delay = session
         self._dice = kernel.random_stream(f"session/{config.id}")
         self._check = check
         self._shuffle = shuffle
@@ -149,13 +149,10 @@ class Site:
     # -------------------------------------------------------------------------------------------------------- machines
 
     def _row(self, translator: Translator, row: Row) -> None:
-        match row:
-            case SaveMachine(machine):
-                self._changed(translator, machine.id, machine)
-            case SaveRemoval(machine=machine):
-                self._changed(translator, machine.id, None)
-            case _:
-                pass
+        if isinstance(row, SaveMachine):
+            self._changed(translator, row.machine.id, row.machine)
+        elif isinstance(row, SaveRemoval):
+            self._changed(translator, row.machine.id, None)
 
     def _changed(self, translator: Translator, machine: str, after: MachineRecord | None) -> None:
         before = self.machines.get(machine)
@@ -191,7 +188,11 @@ class Site:
     def deliver(self, session: int, frame: ev.Frame) -> None:
         """A frame leaves the shard."""
         member = self._sessions.get(session)
-        if member is not None and member.to_operator is not None:
+        if member is None or member.to_operator is None:
+            return
+        if self._inline:
+            self._hear(member, session, frame)
+        else:
             member.to_operator.send((session, frame))
 
     def closed(self, session: int, code: ev.CloseCode, message: str) -> None:
@@ -288,7 +289,11 @@ class Site:
         self._say(member, ev.RollupReceived(session, cluster.name, now, rollup))
 
     def _say(self, member: Member, event: ev.Event) -> None:
-        if member.session is not None and member.to_shard is not None:
+        if member.session is None or member.to_shard is None:
+            return
+        if self._inline:
+            self._arrive(member, member.session, event)
+        else:
             member.to_shard.send((member.session, event))
 
     def _arrive(self, member: Member, session: int, event: ev.Event) -> None:

@@ -120,6 +120,8 @@ class FrameScan:
         self._digests[key] = hash(record) or 1
         if key in self.index._expected:
             self._met.append(key)
+            # Noted too, or a later return to what was seen before would pass for a mere reordering of maps.
+            self._canonical[key] = _canonical_digest(record)
             return True
         if before == _GONE:
             if not _is_text(key):

@@ -1,0 +1,86 @@
+"""Command line of the shard benchmarks: one figure of the issue each, with its limit and a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.shard import fleet, load, rate, streams
+
+EVIDENCE = Path("docs/evidence")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench shard", description="Times a shard process under operators and a provider of their own processes."
+    )
+    modes = parser.add_subparsers(dest="mode", required=True)
+
+    made = modes.add_parser("load", help="many streams and roll-ups at a steady rate: cycle and ack times")
+    made.add_argument("--streams", type=int, default=1000, help="operators, one cluster each (1000)")
+    made.add_argument("--rate", type=int, default=1000, help="roll-ups per second, all streams together (1000)")
+    made.add_argument("--rows", type=int, default=10, help="rows of a roll-up (10)")
+    made.add_argument("--changed", type=float, default=1.0, help="share of roll-ups that differ from the last (1)")
+    made.add_argument("--machines", type=int, default=10_000, help="machines of the provider (10000)")
+    made.add_argument("--seconds", type=float, default=60.0, help="how long it is timed (60)")
+    made.set_defaults(run=load.run)
+
+    made = modes.add_parser("streams", help="open streams and what each of them costs")
+    made.add_argument("--streams", type=int, default=10_000, help="operators, one cluster each (10000)")
+    made.add_argument("--connections", type=int, default=2000, help="connections they share (2000)")
+    made.set_defaults(run=streams.run)
+
+    made = modes.add_parser("rate", help="the highest rate of roll-ups that is sustained, unchanged and changed")
+    made.add_argument("--streams", type=int, default=1000, help="operators, one cluster each (1000)")
+    made.add_argument("--rows", type=int, default=10, help="rows of a roll-up (10)")
+    made.add_argument("--seconds", type=float, default=10.0, help="how long each rate is held (10)")
+    made.set_defaults(run=rate.run)
+
+    made = modes.add_parser("fleet", help="a large provider: cold start, memory, steady cycles, a burst of bindings")
+    made.add_argument("--machines", type=int, default=500_000, help="machines of the provider (500000)")
+    made.add_argument("--bindings", type=int, default=5000, help="machines asked for at once (5000)")
+    made.add_argument("--clusters", type=int, default=50, help="operators (50)")
+    made.add_argument("--seconds", type=float, default=60.0, help="how long steady cycles are timed (60)")
+    made.set_defaults(run=fleet.run)
+
+    for each in modes.choices.values():
+        each.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
+    options = parser.parse_args(argv)
+    return report(asyncio.run(options.run(options)), options.json)
+
+
+def report(figures: dict[str, Any], path: Path | None) -> int:
+    """Judge the figures against their limits, print and keep them."""
+    limits = figures.pop("limits")
+    over = sorted(name for name, limit in limits.items() if figures[name] > limit)
+    text = json.dumps(
+        {
+            "figures": figures,
+            "limits": limits,
+            "over": over,
+            "verdict": "FAILED" if over else "PASSED",
+            "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        },
+        indent=2,
+    )
+    print(text)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    return 1 if over else 0
+
+
+def evidence() -> int:
+    """Everything the documentation quotes, one after the other."""
+    code = 0
+    for mode in ("load", "streams", "rate", "fleet"):
+        print(f"-- shard {mode}", file=sys.stderr)
+        code = max(code, main([mode, "--json", str(EVIDENCE / f"shard-{mode}.json")]))
+    return code

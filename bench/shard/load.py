@@ -1,0 +1,51 @@
+"""Load: so many streams and roll-ups per second over a fleet of which nearly everything is bound."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from bench.shard.running import offering, running, started
+
+# One in ten stays free, so that a changed row never has to wait for supply.
+BOUND_SHARE = 0.9
+SETTLE_SECONDS = 900.0
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    per_cluster = int(options.machines * BOUND_SHARE / options.streams)
+    async with running([offering("m", "reserved", options.machines, idle=True)], {}) as made:
+        figures: dict[str, Any] = await started(made)
+        figures |= {"connect_seconds": (await made.ask("connect", streams=options.streams, connections=100))["seconds"]}
+        await made.ask("want", rows=options.rows, machines=per_cluster)
+        settled = await made.ask("settled", machines=per_cluster * options.streams, seconds=SETTLE_SECONDS)
+        figures |= {"bound_machines": settled["machines"], "binding_seconds": round(settled["seconds"], 1)}
+        # What follows a wave of bindings is not what this is about.
+        await made.ask("run", rate=options.rate, changed=options.changed, seconds=10.0)
+        made.cycles()
+        worked, received = made.fleet.shard.processor_seconds(), _received(made.fleet.metrics())
+        told = await made.ask("run", rate=options.rate, changed=options.changed, seconds=options.seconds)
+        cycles = made.cycles()
+        worked = made.fleet.shard.processor_seconds() - worked
+        figures |= {
+            "streams": options.streams,
+            "rows": options.rows,
+            "machines": options.machines,
+            "changed_share": options.changed,
+            "seconds": options.seconds,
+            "sent_per_second": round(told["sent_per_second"], 1),
+            "received_per_second": round((_received(made.fleet.metrics()) - received) / (options.seconds + 2), 1),
+            "acked": told["acked"],
+            "ack_ms": told["ack_ms"],
+            **cycles.figures(),
+            "shard_processor_share": round(worked / options.seconds, 2),
+            "operators_processor_share": round(told["processor_share"], 2),
+            "resident_mib": made.resident_mib(),
+            "missing_roll_up_share": round(max(0.0, 1 - told["sent_per_second"] / options.rate), 3),
+            "limits": {"cycle_p99_ms": 100.0, "missing_roll_up_share": 0.01},
+        }
+    return figures
+
+
+def _received(metrics: dict[tuple[str, ...], float]) -> float:
+    return sum(value for key, value in metrics.items() if key[0] == "rollups_received_total")
