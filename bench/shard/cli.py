@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--streams", type=int, default=1000, help="operators, one cluster each (1000)")
     made.add_argument("--rate", type=int, default=1000, help="roll-ups per second, all streams together (1000)")
     made.add_argument("--rows", type=int, default=10, help="rows of a roll-up (10)")
-    made.add_argument("--changed", type=float, default=1.0, help="share of roll-ups that differ from the last (1)")
+    made.add_argument("--changed", type=float, default=0.1, help="share of roll-ups that differ from the last (0.1)")
     made.add_argument("--machines", type=int, default=10_000, help="machines of the provider (10000)")
     made.add_argument("--seconds", type=float, default=60.0, help="how long it is timed (60)")
     made.set_defaults(run=load.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from bench.shard.load import _received
+from bench.shard.load import received
 from bench.shard.running import Running, offering, running, started
 
 RATES = (500, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 8000)
@@ -32,9 +32,9 @@ async def _highest(made: Running, name: str, changed: float, seconds: float) -> 
     """Faster and faster until something gives way."""
     best, tried = 0.0, []
     for rate in RATES:
-        before, worked = _received(made.fleet.metrics()), made.fleet.shard.processor_seconds()
+        before, worked = received(made.fleet.metrics()), made.fleet.shard.processor_seconds()
         told = await made.ask("run", rate=rate, changed=changed, seconds=seconds)
-        read = _received(made.fleet.metrics()) - before
+        read = received(made.fleet.metrics()) - before
         worked = made.fleet.shard.processor_seconds() - worked
         kept_up = read >= READ_SHARE * told["sent"] and told["ack_ms"]["p99"] <= SLOWEST_ACK_MS[name]
         tried.append(

@@ -120,7 +120,11 @@ async def started(made: Running) -> dict[str, float]:
     await asyncio.to_thread(made.fleet.wait_ready, 900.0)
     ready = time.monotonic() - began
     warm = made.fleet.shard.told("engine warm")
-    return {"ready_seconds": round(ready, 2), "kernel_seconds": warm["seconds"]}
+    return {
+        "ready_seconds": round(ready, 2),
+        "kernel_seconds": warm["seconds"],
+        "ready_cpu_seconds": round(made.fleet.shard.processor_seconds(), 2),
+    }
 
 
 def percentile(values: list[float], share: float) -> float:

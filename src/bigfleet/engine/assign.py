@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.cells import CONFIGURED, OWNER_CLUSTERS, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.cells import CONFIGURED, FIRST_UNIT, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.credit import anything, creating_cells, credit_plain, log_room, make_lists, note, take
 from bigfleet.engine.free import acquire_from, free_room, idle_list, speculative_list
 from bigfleet.engine.gang import STALLED, acquire_gang, serve_gang
-from bigfleet.engine.jit import I4, I8, inner, kernel
+from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SPREAD
 from bigfleet.engine.spread import (
     acquire_spread,
@@ -29,7 +29,8 @@ _SPREADING = 1
 
 
 @inner
-def _begin_entry(w: World, log: Log, entry: int) -> None:
+def begin_entry(w: World, log: Log, left: I8M, entry: int) -> None:
+    """An entry starts with nothing claimed and everything left."""
     w.e.claimed[entry] = 0
     w.e.late[entry] = 0
     w.e.boots[entry] = 0
@@ -40,37 +41,59 @@ def _begin_entry(w: World, log: Log, entry: int) -> None:
     w.e.logged[entry] = 0
     for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
         for d in range(w.parts.agg.shape[1]):
-            w.parts.credit[part, d] = w.parts.agg[part, d]
-            w.parts.left[part, d] = w.parts.agg[part, d]
+            left[part, d] = w.parts.agg[part, d]
 
 
 @kernel
-def credit_clusters(w: World, rules: Rules, which: I4, first: int, last: int) -> int:
-    """Credits the clusters `which[first:last]`; returns how far it came before a column was full."""
+def dirty_units(w: World, clusters: int, all_of_them: bool, which: I4) -> int:
+    """Units to credit anew: their cells, entries or circumstances changed, or time may have changed them."""
+    found = 0
+    # Gangs and spread rows look at Creating machines without a cluster too.
+    nameless = w.owners.dirty[OWNER_CREATING] != 0
+    for cluster in range(clusters):
+        whole = all_of_them or w.c.dirty[cluster] != 0
+        w.c.dirty[cluster] = 0
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            if (
+                whole
+                or w.owners.dirty[owner] != 0
+                or w.owners.stall[owner] >= 0
+                or w.owners.timed[owner] != 0
+                or (nameless and w.owners.choosy[owner] != 0)
+            ):
+                which[found] = owner
+                found += 1
+    return found
+
+
+@kernel
+def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> int:
+    """Credits the units `which[first:last]`; returns how far it came before a column was full."""
+    owners = w.owners
     for at in range(first, last):
-        cluster = which[at]
-        owner = OWNER_CLUSTERS + cluster
+        owner = which[at]
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]
         log_before = w.log.meta[LOG_USED]
-        if not make_lists(w, cluster):
+        if not make_lists(w, owner):
             w.lists.meta[LISTS_USED] = lists_before
             w.lists.meta[CELLS_USED] = cells_before
             return at
-        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+        cells_start = owners.start[owner]
+        cells_end = cells_start + owners.used[owner]
+        for k in range(cells_start, cells_end):
             w.cells.taken[w.held.data[k]] = 0
-        start = w.c.start[cluster]
-        end = start + w.c.entries[cluster]
-        w.c.stall[cluster] = -1
-        w.c.pending[cluster] = 0
-        w.c.timed[cluster] = 0
-        w.c.log[cluster] = log_before
+        end = owners.entry[owner] + owners.entries[owner]
+        owners.stall[owner] = -1
+        owners.pending[owner] = 0
+        owners.timed[owner] = 0
+        owners.log[owner] = log_before
         full = False
-        for entry in range(start, end):
+        for entry in range(owners.entry[owner], end):
             if not log_room(w, w.log, entry):
                 full = True
                 break
-            _begin_entry(w, w.log, entry)
+            begin_entry(w, w.log, w.parts.credit, entry)
             kind = w.e.kind[entry]
             stalled = False
             if kind == PLAIN:
@@ -90,11 +113,11 @@ def credit_clusters(w: World, rules: Rules, which: I4, first: int, last: int) ->
                         done = False
             w.e.logged[entry] = w.log.meta[LOG_USED] - w.e.log[entry]
             if stalled:
-                w.c.stall[cluster] = entry
-                w.c.pending[cluster] += end - entry
+                owners.stall[owner] = entry
+                owners.pending[owner] += end - entry
                 break
             if not done:
-                w.c.pending[cluster] += 1
+                owners.pending[owner] += 1
             else:
                 for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
                     w.parts.since[part] = NO_TIME
@@ -103,17 +126,18 @@ def credit_clusters(w: World, rules: Rules, which: I4, first: int, last: int) ->
             w.lists.meta[LISTS_USED] = lists_before
             w.lists.meta[CELLS_USED] = cells_before
             return at
-        w.c.logged[cluster] = w.log.meta[LOG_USED] - log_before
-        w.c.dirty[cluster] = 0
-        w.c.excess[cluster] = 0
-        w.c.configured[cluster] = 0
-        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+        owners.logged[owner] = w.log.meta[LOG_USED] - log_before
+        excess = 0
+        configured = 0
+        for k in range(cells_start, cells_end):
             cell = w.held.data[k]
             if w.cells.state[cell] == CONFIGURED:
-                w.c.configured[cluster] += w.cells.count[cell]
-                w.c.excess[cluster] += w.cells.count[cell] - w.cells.taken[cell]
-        if w.c.stall[cluster] < 0:
-            # Only clusters that go on later need their chains any longer.
+                configured += w.cells.count[cell]
+                excess += w.cells.count[cell] - w.cells.taken[cell]
+        owners.excess[owner] = excess
+        owners.configured[owner] = configured
+        if owners.stall[owner] < 0:
+            # Only units that go on later need their chains any longer.
             w.lists.meta[LISTS_USED] = lists_before
             w.lists.meta[CELLS_USED] = cells_before
     return last
@@ -123,37 +147,40 @@ def credit_clusters(w: World, rules: Rules, which: I4, first: int, last: int) ->
 def count_pending(w: World, clusters: int) -> int:
     total = 0
     for cluster in range(clusters):
-        total += w.c.pending[cluster]
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            total += w.owners.pending[owner]
     return total
 
 
 @kernel
-def collect_pending(w: World, clusters: int, entries: I4, precedence: I4, arrival: I8, rank: I4) -> None:
-    """Entries that the shard-wide pass must serve, cluster by cluster, with their keys."""
+def collect_pending(w: World, clusters: int, entries: I4, precedence: I4, arrival: I8, rank: I4, seq: I4) -> None:
+    """Entries that the shard-wide pass must serve, with their keys."""
     at = 0
     for cluster in range(clusters):
-        if w.c.pending[cluster] == 0:
-            continue
-        start = w.c.start[cluster]
-        stall = w.c.stall[cluster]
-        for entry in range(start, start + w.c.entries[cluster]):
-            wanted = stall >= 0 and entry >= stall
-            if not wanted:
-                for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-                    if anything(w.parts.credit, part):
-                        wanted = True
-            if wanted:
-                entries[at] = entry
-                precedence[at] = w.p.precedence[w.e.prof[entry]]
-                arrival[at] = w.e.arrival[entry]
-                rank[at] = w.c.rank[cluster]
-                at += 1
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            if w.owners.pending[owner] == 0:
+                continue
+            start = w.owners.entry[owner]
+            stall = w.owners.stall[owner]
+            for entry in range(start, start + w.owners.entries[owner]):
+                wanted = stall >= 0 and entry >= stall
+                if not wanted:
+                    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+                        if anything(w.parts.credit, part):
+                            wanted = True
+                if wanted:
+                    entries[at] = entry
+                    precedence[at] = w.p.precedence[w.e.prof[entry]]
+                    arrival[at] = w.e.arrival[entry]
+                    rank[at] = w.c.rank[cluster]
+                    seq[at] = w.e.seq[entry]
+                    at += 1
 
 
 @kernel
 def reset_free(w: World) -> None:
     """Nothing free is claimed and no list of free cells exists at the beginning of a pass."""
-    for owner in range(OWNER_CLUSTERS):
+    for owner in range(FIRST_UNIT):
         for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
             w.cells.taken[w.held.data[k]] = 0
     for i in range(w.free.meta[0]):
@@ -188,12 +215,13 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int) -> i
             or w.got.meta[0] + 1 + free_cells * w.e.parts[entry] > len(w.got.cell)
         ):
             return at
-        stalled = w.c.stall[cluster] >= 0 and entry >= w.c.stall[cluster]
+        stall = w.owners.stall[w.e.unit[entry]]
+        stalled = stall >= 0 and entry >= stall
         may_acquire = rules.acquire and w.c.connected[cluster] != 0
         left = w.parts.left
         if not going_on:
             if stalled:
-                _begin_entry(w, w.late, entry)
+                begin_entry(w, w.late, left, entry)
             else:
                 w.e.late[entry] = 0
                 w.e.boots[entry] = 0
@@ -261,7 +289,7 @@ def _credit_nameless(w: World, entry: int) -> bool:
 
 
 def pending_order(
-    precedence: NDArray[np.int32], arrival: NDArray[np.int64], rank: NDArray[np.int32]
+    precedence: NDArray[np.int32], arrival: NDArray[np.int64], rank: NDArray[np.int32], seq: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Places in the order of service; entries of one cluster come in the order in which they were collected."""
-    return np.lexsort((rank, arrival, precedence))
+    """Places in the order of service; within a cluster `seq` has decided the rest."""
+    return np.lexsort((seq, rank, arrival, precedence))

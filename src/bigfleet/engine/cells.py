@@ -2,7 +2,7 @@
 
 A cell's members are an id-ordered part (with holes where machines left) followed by newcomers; `order_members` folds
 both into one ordered run. Every cell that decisions look at belongs to an *owner*, a list kept in the documented
-order of blocks: free Idle, free Speculative, Draining, Creating for nobody in particular, and one per cluster.
+order of blocks: free Idle, free Speculative, Draining, Creating for nobody in particular, and the clusters' units.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bigfleet.engine.view import View, view
 
 SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = 1, 2, 3, 4, 5, 6, 7, 8
 
-OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, OWNER_CLUSTERS = 0, 1, 2, 3, 4, 5
+OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, FIRST_UNIT = 0, 1, 2, 3, 4, 5
 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
@@ -32,6 +32,7 @@ class Cells(View):
     `lost` unclaimed members that became victims."""
 
     cls: I4
+    owner: I4
     state: U1
     held: U1
     cluster: I4
@@ -60,14 +61,27 @@ class Cells(View):
 
 @view
 class Owners(View):
-    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`, the first `ordered[o]` in order."""
+    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
+    their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
+    whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
+    (`choosy`), their stretch of the credit log, and Configured machines."""
 
     start: I8
     size: I4
     used: I4
-    ordered: I4
     adds: I4
     dirty: U1
+    cluster: I4
+    entry: I4
+    entries: I4
+    stall: I4
+    pending: I4
+    timed: U1
+    choosy: U1
+    log: I8
+    logged: I4
+    excess: I8
+    configured: I8
     list: I4
     meta: I8
 
@@ -98,9 +112,9 @@ class CellStore:
             rehash_cells(v)
         self.v = v
 
-    def reserve_owners(self, clusters: int) -> None:
+    def reserve_owners(self, count: int) -> None:
         owners = self.owners
-        rows = room(len(owners.start), OWNER_CLUSTERS + clusters)
+        rows = room(len(owners.start), count)
         if rows > len(owners.start):
             self.owners = Owners(
                 *(column if name == "meta" else grown(column, rows) for name, column in owners._asdict().items())
@@ -114,9 +128,7 @@ class CellStore:
         self.lists.clear()
         self.owners.used[:] = 0
         self.owners.size[:] = 0
-        self.owners.ordered[:] = 0
-        self.owners.dirty[:] = 0
-        self.owners.meta[:] = 0
+        self.owners.logged[:] = 0
 
     def make_room(self) -> None:
         """Lets the touched cells hold their announced newcomers."""
@@ -132,21 +144,6 @@ class CellStore:
         """Forgets which owners were dirty."""
         self.owners.dirty[self.owners.list[: int(self.owners.meta[0])]] = 0
         self.owners.meta[0] = 0
-
-
-@inner
-def owner_of(cells: Cells, cell: int) -> int:
-    """The list a cell belongs to, or -1."""
-    state = cells.state[cell]
-    if state == CONFIGURED or state == CONFIGURING:
-        return OWNER_CLUSTERS + cells.cluster[cell] if cells.cluster[cell] >= 0 else -1
-    if state == CREATING:
-        return OWNER_CLUSTERS + cells.cluster[cell] if cells.cluster[cell] >= 0 else OWNER_CREATING
-    if state == DRAINING:
-        return OWNER_DRAINING
-    if cells.held[cell] != 0:
-        return OWNER_HELD_IDLE if state == IDLE else -1
-    return OWNER_IDLE if state == IDLE else OWNER_SPECULATIVE
 
 
 @inner
@@ -310,11 +307,11 @@ def list_growth(cells: Cells, owners: Owners) -> int:
     """Upper bound of the pool elements the owners' lists need for newly touched cells."""
     total = 0
     for i in range(cells.meta[TOUCHED]):
-        owner = owner_of(cells, cells.touched[i])
+        owner = cells.owner[cells.touched[i]]
         if owner >= 0:
             owners.adds[owner] += 1
     for i in range(cells.meta[TOUCHED]):
-        owner = owner_of(cells, cells.touched[i])
+        owner = cells.owner[cells.touched[i]]
         if owner >= 0 and owners.adds[owner] > 0:
             wanted = owners.used[owner] + owners.adds[owner]
             owners.adds[owner] = 0
@@ -333,7 +330,7 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
         if cells.count[cell] > 0 and cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
-        owner = owner_of(cells, cell)
+        owner = cells.owner[cell]
         if owner < 0:
             continue
         if owners.dirty[owner] == 0:
@@ -496,7 +493,6 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
             lists.data[start + kept] = cell
             kept += 1
     owners.used[owner] = kept + moved
-    owners.ordered[owner] = kept + moved
     if moved == 0:
         return
     sort_blocks(cells, ids, loose, 0, moved)

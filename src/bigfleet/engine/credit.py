@@ -8,7 +8,7 @@ cluster's crediting stops and the shard-wide pass goes on from there.
 from __future__ import annotations
 
 from bigfleet.engine.catalog import find_pair
-from bigfleet.engine.cells import CREATING, OWNER_CLUSTERS, OWNER_CREATING
+from bigfleet.engine.cells import CREATING, OWNER_CREATING
 from bigfleet.engine.ids import id_less
 from bigfleet.engine.jit import I8M, inner
 from bigfleet.engine.rows import FOLDED
@@ -77,25 +77,24 @@ def note(log: Log, entry: int, cell: int, n: int) -> None:
 @inner
 def log_room(w: World, log: Log, entry: int) -> bool:
     """Whether one entry's credit can be noted whatever it takes."""
-    owner = OWNER_CLUSTERS + w.e.cluster[entry]
+    owner = w.e.unit[entry]
     most = (w.owners.used[owner] + w.owners.used[OWNER_CREATING]) * w.e.parts[entry]
     return log.meta[LOG_USED] + most <= len(log.cell)
 
 
 @inner
-def make_lists(w: World, cluster: int) -> bool:
-    """Chains of the cluster's bound cells for each constraint set its entries have; False when there is no room."""
-    owner = OWNER_CLUSTERS + cluster
+def make_lists(w: World, owner: int) -> bool:
+    """Chains of a unit's bound cells for each constraint set its entries have; False when there is no room."""
     held = w.owners.start[owner]
     count = w.owners.used[owner]
-    start = w.c.start[cluster]
+    start = w.owners.entry[owner]
     lists = w.lists
     lists.meta[2] += 1
     mark = lists.meta[2]
     # Cells being made are not in the chains: they serve by attribution.
     while count > 0 and w.cells.state[w.held.data[held + count - 1]] == CREATING:
         count -= 1
-    for entry in range(start, start + w.c.entries[cluster]):
+    for entry in range(start, start + w.owners.entries[owner]):
         con = w.p.con[w.e.prof[entry]]
         if lists.con_mark[con] != mark:
             number = lists.meta[LISTS_USED]
@@ -134,7 +133,7 @@ def attribution(w: World, entry: int) -> int:
 def creating_cells(w: World, entry: int, nameless: bool) -> int:
     """Creating cells attributed to a plain or spread entry, in Creating order, into `tmp.cell`; returns how many."""
     cluster = w.e.cluster[entry]
-    owner = OWNER_CLUSTERS + cluster
+    owner = w.e.unit[entry]
     found = 0
     last = (w.owners.start[owner] + w.owners.used[owner]) - 1
     named = w.owners.used[owner] > 0 and w.cells.state[w.held.data[last]] == CREATING

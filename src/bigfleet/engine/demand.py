@@ -49,6 +49,7 @@ class Demand:
         self._descending = np.zeros(0, np.int64)
         self._live = np.zeros(16, bool)
         self._ranked = 0
+        self._resplit: set[int] = set()
         self.changed = False
 
     def apply(self, batch: DemandBatch, policy: Policy, now: int, rejected: dict[str, int]) -> dict[str, RollupOutcome]:
@@ -82,7 +83,6 @@ class Demand:
         for number in range(self._ranked, count):
             c.text[number] = self.catalog.texts.intern(self.fleet.clusters[number])
             c.dirty[number] = 1
-            c.stall[number] = -1
         order = sorted(range(count), key=lambda number: self.fleet.clusters[number].encode())
         c.rank[order] = np.arange(count, dtype=np.int32)
         self._ranked = count
@@ -97,6 +97,28 @@ class Demand:
     @property
     def descending(self) -> NDArray[np.int64]:
         return self._descending
+
+    def split(self) -> None:
+        """Splits clusters whose rows changed into units; matches must be complete."""
+        catalog, units = self.catalog, self.fleet.units
+        c, rows, p = self.store.c, self.store.rows, catalog.p
+        for cluster in sorted(self._resplit):
+            profiles = rows.prof[int(c.start[cluster]) : int(c.start[cluster]) + int(c.rows[cluster])]
+            # A gang may fold at any time, so what it folds into counts as well.
+            cons = np.unique(np.concatenate([p.con[profiles], p.con[p.folded[profiles]]]))
+            if units.assign(cluster, cons, catalog.match, catalog.class_count):
+                c.fresh[cluster] = 1
+        self._resplit.clear()
+
+    def split_all(self) -> None:
+        """Splits every cluster anew, because classes were numbered anew."""
+        self._resplit.update(range(self._ranked))
+        self.store.c.fresh[: self._ranked] = 1
+        self.split()
+
+    def joined(self, clusters: list[int]) -> None:
+        """Clusters whose units had to be joined derive their entries anew."""
+        self.store.c.fresh[clusters] = 1
 
     # ---- one cluster -----------------------------------------------------------------------------------------------
 
@@ -123,7 +145,9 @@ class Demand:
             self.store.c, self.store.rows, self.store.regions.v, self._in, catalog.p.refs, catalog.p.same, overhead,
             self._descending, cluster, now,
         )  # fmt: skip
-        self.changed = self.changed or changed
+        if changed:
+            self.changed = True
+            self._resplit.add(cluster)
         return RollupOutcome.APPLIED
 
     def _merge(self, rollup: Rollup, rejected: dict[str, int]) -> None:
@@ -159,6 +183,7 @@ class Demand:
             return
         drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)
         self.changed = True
+        self._resplit.add(number)
 
     def _count_profiles(self) -> None:
         """Tells the catalog which profiles came into force or left it."""
@@ -358,7 +383,6 @@ def drop(c: Clusters, rows: Rows, regions: Pool, refs: I8, cluster: int) -> None
     c.connected[cluster] = 0
     c.fresh[cluster] = 0
     c.dirty[cluster] = 1
-    c.stall[cluster] = -1
     c.tokens[cluster] = 0
     c.refilled[cluster] = 0
     c.sighted[cluster] = 0

@@ -18,20 +18,21 @@ from bigfleet.engine.actions import NO_ENTRY, ActionBatch, Names, bindings, coun
 from bigfleet.engine.assign import (
     collect_pending,
     count_pending,
-    credit_clusters,
+    credit_units,
+    dirty_units,
     pending_order,
     reset_free,
     serve_pending,
 )
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog import Catalog
-from bigfleet.engine.cells import OWNER_CLUSTERS, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.cells import OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.columns import grown, made, room
 from bigfleet.engine.demand import Demand
 from bigfleet.engine.entries import build_entries
 from bigfleet.engine.fleet import NEVER, Fleet
 from bigfleet.engine.fold import fold_gangs
-from bigfleet.engine.logbook import compact
+from bigfleet.engine.logbook import compact, logged
 from bigfleet.engine.need import Needs
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.preempt import (
@@ -124,6 +125,7 @@ class Engine:
         self.catalog = Catalog()
         self.fleet = Fleet(self.catalog)
         self.demand = Demand(self.catalog, self.fleet)
+        self.fleet.on_classes = self._complete
         self._lists = made(Lists, 64)
         self._log = made(Log, 64)
         self._late = made(Log, 64)
@@ -220,22 +222,33 @@ class Engine:
         rollups = self.demand.apply(demand, policy, now, rejected) if demand is not None else {}
         if not catalog.keys_are_current():
             catalog.rekey()
+            catalog.complete_matches()
+            fleet.units.forget()
+            self.demand.split_all()
             fleet.place_all(now)
             self._retry_all = True
+        catalog.complete_matches()
+        self.demand.split()
         fleet.name(catalog.named_ids, now)
         fleet.advance(now)
         if machines is not None and len(machines):
             fleet.apply(machines, now, rejected)
         self.demand.cover_clusters()
         catalog.rank_domains()
-        # Classes nobody had before cannot be in any cluster's credit, but a new key may have renumbered them all.
-        catalog.complete_matches()
+        self._complete()
         fleet.settle()
         self._set_holds(policy)
         self._set_breakers(conditions, now)
         if self._last is None or self._last.conditions.acquire != conditions.acquire or self._last.policy is not policy:
             self._retry_all = True
         return rollups
+
+    def _complete(self) -> None:
+        """New classes: what they match, and which units they belong to."""
+        catalog, fleet = self.catalog, self.fleet
+        if catalog.complete_matches():
+            self.demand.cover_clusters()
+            self.demand.joined(fleet.units.refresh(catalog.match, catalog.class_count, len(fleet.clusters)))
 
     def _fold(self, conditions: Conditions) -> World:
         store = self.demand.store
@@ -244,43 +257,36 @@ class Engine:
         w = self._world()
         rebuild = np.empty(max(1, clusters), np.int32)
         found = fold_gangs(
-            w.c, w.rows, w.p, w.k, self.catalog.class_count, w.match, w.cells, w.owners, w.held, w.dom,
+            w.c, w.rows, w.p, w.k, self.catalog.class_count, w.match, w.cells, w.owners, w.units, w.held, w.dom,
             w.pairs.table, w.pairs.fingerprint, w.pairs.group, w.pairs.head, clusters, rebuild,
         )  # fmt: skip
         if found:
             build_entries(
-                w.c, w.rows, w.e, w.parts, w.p, w.texts, store.regions.v, self.demand.descending, rebuild, found
-            )
+                w.c, w.rows, w.e, w.parts, w.p, w.texts, store.regions.v, w.owners, w.units, self.demand.descending,
+                rebuild, found,
+            )  # fmt: skip
         return w
 
     def _assign(self, w: World, rules: Rules) -> tuple[World, NDArray[np.int32]]:
         clusters = len(self.fleet.clusters)
-        c = w.c
-        owners = self.fleet.cells.owners
-        # Creating machines that name no cluster may be credited to any cluster's gang.
-        everywhere = self._retry_all or owners.dirty[OWNER_CREATING] != 0
-        dirty = np.flatnonzero(
-            (c.dirty[:clusters] != 0)
-            | (owners.dirty[OWNER_CLUSTERS : OWNER_CLUSTERS + clusters] != 0)
-            | (c.stall[:clusters] >= 0)
-            | (c.timed[:clusters] != 0)
-        ) if not everywhere else np.arange(clusters)  # fmt: skip
+        which = np.empty(int(self.fleet.units.v.count[:clusters].sum()), np.int32)
+        found = dirty_units(w, clusters, self._retry_all, which)
         self._retry_all = False
         self.fleet.cells.clean()
-        which = dirty.astype(np.int32)
         w.lists.meta[:2] = 0
         at = 0
-        while at < len(which):
-            at = credit_clusters(w, rules, which, at, len(which))
-            if at < len(which):
+        while at < found:
+            at = credit_units(w, rules, which, at, found)
+            if at < found:
                 w = self._grow_credit(w, int(which[at]))
         reset_free(w)
         count = count_pending(w, clusters)
         entries = np.empty(count, np.int32)
-        keys = (np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int32))
-        collect_pending(w, clusters, entries, *keys)
+        precedence, arrival = np.empty(count, np.int32), np.empty(count, np.int64)
+        rank, seq = np.empty(count, np.int32), np.empty(count, np.int32)
+        collect_pending(w, clusters, entries, precedence, arrival, rank, seq)
         # Every cluster's stretch beyond a stall was counted; what turned out to be satisfied is not in the list.
-        order = np.ascontiguousarray(entries[pending_order(*keys)]) if count else entries
+        order = np.ascontiguousarray(entries[pending_order(precedence, arrival, rank, seq)]) if count else entries
         self._uni = self._uni._replace(first=grown(self._uni.first, count), n=grown(self._uni.n, count))
         w = w._replace(uni=self._uni)
         at = 0
@@ -520,7 +526,7 @@ class Engine:
         catalog, cells, store = self.catalog, self.fleet.cells, self.demand.store
         return World(
             store.c, store.rows, store.entries, store.parts, catalog.p, catalog.classes, catalog.match, cells.v,
-            cells.owners, cells.lists.v, self.fleet.ids.v, catalog.texts.v, catalog.domains,
+            cells.owners, self.fleet.units.v, cells.lists.v, self.fleet.ids.v, catalog.texts.v, catalog.domains,
             Pairs(catalog.pair_table, catalog.pair_fingerprint, catalog.pair_group, catalog.pair_head),
             Bindings(catalog.binding_priority, catalog.binding_interruption, catalog.binding_reclamation),
             self._lists, self._log, self._late, self._got, self._free, self._uni, self._tmp,
@@ -543,7 +549,7 @@ class Engine:
             else np.zeros((BUCKETS, room(16, speculative)), np.int32),
             cost=grown(free.cost, speculative),
         )
-        longest = int(owners.used[: OWNER_CLUSTERS + len(self.fleet.clusters)].max())
+        longest = int(owners.used.max())
         size = room(len(self._tmp.cell), 2 * longest + int(owners.used[OWNER_CREATING]) + 16)
         tmp = self._tmp
         self._tmp = tmp._replace(
@@ -558,17 +564,17 @@ class Engine:
         if used * 2 < len(self._log.cell):
             return
         clusters = len(self.fleet.clusters)
-        c, e = self.demand.store.c, self.demand.store.entries
-        alive = int(c.logged[:clusters].sum())
+        owners, units = self.fleet.cells.owners, self.fleet.units.v
+        alive = logged(owners, units, clusters)
         size = max(64, 4 * alive)
         entry, cell, n = (np.empty(size, np.int32) for _ in range(3))
         fresh = Log(entry, cell, n, np.zeros(1, np.int64))
-        compact(c, e, self._log, fresh, clusters)
+        compact(self.demand.store.entries, owners, units, self._log, fresh, clusters)
         self._log = fresh
 
-    def _grow_credit(self, w: World, cluster: int) -> World:
-        cells = int(self.fleet.cells.owners.used[OWNER_CLUSTERS + cluster])
-        entries = int(w.c.entries[cluster])
+    def _grow_credit(self, w: World, unit: int) -> World:
+        cells = int(w.owners.used[unit])
+        entries = int(w.owners.entries[unit])
         lists, log = self._lists, self._log
         creating = int(self.fleet.cells.owners.used[OWNER_CREATING])
         chained = int(lists.meta[0]) + (cells + 1) * max(1, min(entries, len(self.catalog.match)))
@@ -577,7 +583,9 @@ class Engine:
             next=grown(lists.next, room(len(lists.next), chained)),
             head=grown(lists.head, room(len(lists.head), int(lists.meta[1]) + entries + 1)),
         )
-        size = room(len(log.cell), int(log.meta[0]) + (cells + creating + 1) * max(1, int(w.c.parts[cluster])))
+        size = room(
+            len(log.cell), int(log.meta[0]) + (cells + creating + 1) * max(1, int(w.c.parts[w.owners.cluster[unit]]))
+        )
         self._log = log._replace(entry=grown(log.entry, size), cell=grown(log.cell, size), n=grown(log.n, size))
         return w._replace(lists=self._lists, log=self._log)
 
@@ -592,7 +600,7 @@ class Engine:
             head=grown(lists.head, room(len(lists.head), int(lists.meta[1]) + 16)),
         )
         parts = int(w.e.parts[entry])
-        owner = OWNER_CLUSTERS + int(w.e.cluster[entry])
+        owner = int(w.e.unit[entry])
         most = int(late.meta[0]) + (int(owners.used[owner]) + int(owners.used[OWNER_CREATING]) + 1) * parts
         size = room(len(late.cell), most)
         self._late = late._replace(entry=grown(late.entry, size), cell=grown(late.cell, size), n=grown(late.n, size))

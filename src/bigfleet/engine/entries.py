@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from bigfleet.engine.catalog import Profiles, Texts, text_less
+from bigfleet.engine.cells import Owners
 from bigfleet.engine.demand import unit_order
 from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.pool import Pool, give_chunk
 from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PLAIN, SPREAD, Clusters, Entries, Parts, Rows
+from bigfleet.engine.units import Units, unit_of_con
 
 _SATURATED = 4611686018427387904
 
@@ -77,8 +79,8 @@ def _before(
 
 @kernel
 def build_entries(
-    c: Clusters, rows: Rows, e: Entries, parts: Parts, p: Profiles, texts: Texts, regions: Pool, desc: I8, which: I4,
-    total: int,
+    c: Clusters, rows: Rows, e: Entries, parts: Parts, p: Profiles, texts: Texts, regions: Pool, owners: Owners,
+    units: Units, desc: I8, which: I4, total: int,
 ) -> None:  # fmt: skip
     """Derives the entries of the given clusters from their rows and fold flags."""
     width = rows.agg.shape[1]
@@ -247,16 +249,40 @@ def build_entries(
                 at = child
             served[at] = moving
 
+        # Units one after the other, each in the order of service.
+        first_unit = units.first[cluster]
+        unit_count = units.count[cluster]
+        unit_at = np.zeros(unit_count + 1, np.int32)
+        unit_of = np.empty(entries, np.int32)
+        for i in range(entries):
+            unit_of[i] = unit_of_con(units, cluster, p.con[entry_prof[i]]) - first_unit
+            unit_at[unit_of[i] + 1] += 1
+        for u in range(unit_count):
+            owners.entry[first_unit + u] = start + unit_at[u]
+            owners.entries[first_unit + u] = unit_at[u + 1]
+            owners.choosy[first_unit + u] = 0
+            unit_at[u + 1] += unit_at[u]
+        entry_slot = np.empty(entries, np.int32)
+        for i in range(entries):
+            one = served[i]
+            entry_slot[one] = start + unit_at[unit_of[one]]
+            unit_at[unit_of[one]] += 1
+            e.seq[entry_slot[one]] = i
+        by_place = np.empty(entries, np.int32)
+        for i in range(entries):
+            by_place[entry_slot[i] - start] = i
+
         place = np.empty(m, np.int32)  # of the part at a place in `order`
         entry_place = np.empty(m, np.int32)  # of the entry of the part at a place in `order`
         at = start
         for i in range(entries):
-            one = served[i]
+            one = by_place[i]
             entry = start + i
             prof = entry_prof[one]
             e.prof[entry] = prof
             e.group[entry] = entry_group[one]
             e.cluster[entry] = cluster
+            e.unit[entry] = first_unit + unit_of[one]
             e.arrival[entry] = entry_arrival[one]
             e.part[entry] = at
             e.parts[entry] = entry_parts[one]
@@ -274,6 +300,8 @@ def build_entries(
                 e.kind[entry] = SPREAD
             else:
                 e.kind[entry] = PLAIN
+            if e.kind[entry] != PLAIN:
+                owners.choosy[e.unit[entry]] = 1
             for j in range(entry_at[one], entry_at[one] + entry_parts[one]):
                 part = order[j]
                 if part_folded[part] != 0:

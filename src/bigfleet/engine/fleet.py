@@ -6,7 +6,7 @@ good one stays. Nothing here decides what a machine is used for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -30,6 +30,11 @@ from bigfleet.engine.cells import (
     DRAINING,
     FAILED,
     IDLE,
+    OWNER_CREATING,
+    OWNER_DRAINING,
+    OWNER_HELD_IDLE,
+    OWNER_IDLE,
+    OWNER_SPECULATIVE,
     SPECULATIVE,
     Cells,
     CellStore,
@@ -45,6 +50,7 @@ from bigfleet.engine.ids import USED, Ids, IdStore, forget_id, intern_id
 from bigfleet.engine.jit import F8, I4, I8, I8M, U1, inner, kernel
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.tally import Tally, TallyStore, count_machine
+from bigfleet.engine.units import Units, UnitStore, unit_of_class
 from bigfleet.engine.view import View, view
 
 T = TypeVar("T")
@@ -88,6 +94,7 @@ class Keys(View):
     binding_group: I4
     pair_head: I4
     pair_group: I4
+    units: Units
 
 
 @view
@@ -112,6 +119,7 @@ class Fleet:
         self.catalog = catalog
         self.ids = IdStore()
         self.cells = CellStore()
+        self.units = UnitStore(self.cells)
         self.tally = TallyStore()
         self.v = made(Slots, 16)._replace(cell=np.full(16, -1, np.int32))
         self.clusters: list[str] = []
@@ -122,12 +130,14 @@ class Fleet:
         self._named: set[str] = set()
         self._last_now = -NEVER
         self.changed = False
+        # Told after classes appeared and before machines are placed into cells of them.
+        self.on_classes: Callable[[], None] = _nobody
 
     def intern_cluster(self, name: str) -> int:
         number = self.cluster_index.setdefault(name, len(self.clusters))
         if number == len(self.clusters):
             self.clusters.append(name)
-            self.cells.reserve_owners(len(self.clusters))
+            self.units.add_cluster(number)
         return number
 
     @property
@@ -147,6 +157,7 @@ class Fleet:
         stamps = _interned(batch.stamp, batch.stamps, catalog.intern_stamp)
         clusters = _interned(batch.cluster, batch.clusters, self.intern_cluster)
         empty = _empty_names(batch.clusters)
+        self.on_classes()
         self._batch += 1
         arena, offsets = _writable(batch.ids.arena, np.uint8), _writable(batch.ids.offsets, np.int64)
         bad = np.zeros(len(REJECTIONS), np.int64)
@@ -242,6 +253,7 @@ class Fleet:
         for slot in special:
             text = self.catalog.texts.intern(self.ids.text(slot))
             cls = self.catalog.intern_class(self.catalog.shapes[int(self.v.shape[slot])], text)
+            self.on_classes()
             self.cells.reserve(1)
             place_special(self.v, self.cells.v, self._keys(), self._work, slot, cls, now)
         self.cells.make_room()
@@ -271,7 +283,12 @@ class Fleet:
         return Keys(
             c.shape_class, c.shape_bad, c.shape_offer, c.classes.price, c.classes.count, c.stamp_binding, c.stamp_pair,
             c.binding_reclamation, c.binding_group, c.pair_head, c.pair_group,
+            self.units.v,
         )  # fmt: skip
+
+
+def _nobody() -> None:
+    """Whom the fleet tells when nobody asked."""
 
 
 def _writable(column: NDArray[T], kind: type[T]) -> NDArray[T]:  # type: ignore[type-var]
@@ -295,6 +312,22 @@ def _empty_names(clusters: Sequence[str]) -> NDArray[np.uint8]:
 
 
 @inner
+def _owner(keys: Keys, state: int, held: int, cluster: int, cls: int) -> int:
+    """The ordered list a new cell belongs to, or -1."""
+    if state == DRAINING:
+        return OWNER_DRAINING
+    if cluster >= 0:
+        return unit_of_class(keys.units, cluster, cls)
+    if state == CREATING:
+        return OWNER_CREATING
+    if state == CONFIGURING or state == CONFIGURED:
+        return -1
+    if held != 0:
+        return OWNER_HELD_IDLE if state == IDLE else -1
+    return OWNER_IDLE if state == IDLE else OWNER_SPECULATIVE
+
+
+@inner
 def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: int) -> int:
     """The cell a machine belongs to, made if it is new; -1 for states without one."""
     state = slots.state[slot]
@@ -315,6 +348,7 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
     if cell >= 0:
         return cell
     cell = make_cell(cells, cls, state, held, cluster, stamp)
+    cells.owner[cell] = _owner(keys, state, held, cluster, cls)
     cells.price[cell] = keys.price[cls]
     cells.worth[cell] = 0.0
     cells.group[cell] = 0

@@ -10,7 +10,6 @@ from bigfleet.engine.cells import (
     CONFIGURING,
     CREATING,
     IDLE,
-    OWNER_CLUSTERS,
     SPECULATIVE,
     Cells,
     Owners,
@@ -18,6 +17,7 @@ from bigfleet.engine.cells import (
 from bigfleet.engine.jit import I4, I8M, U1M, inner, kernel
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.rows import Clusters, Rows
+from bigfleet.engine.units import Units, unit_of_con
 
 
 @inner
@@ -33,8 +33,8 @@ def covers(alloc: I8M, cls: int, overhead: I8M, cluster: int, want: I8M, row: in
 @kernel
 def fold_gangs(
     c: Clusters, rows: Rows, p: Profiles, classes: Classes, class_count: int, match: U1M, cells: Cells, owners: Owners,
-    lists: Pool, domains: Domains, pair_table: I4, pair_fp: I4, pair_group: I4, pair_head: I4, clusters: int,
-    rebuild: I4,
+    units: Units, lists: Pool, domains: Domains, pair_table: I4, pair_fp: I4, pair_group: I4, pair_head: I4,
+    clusters: int, rebuild: I4,
 ) -> int:  # fmt: skip
     """Judges every gang; returns how many clusters must derive their entries anew (listed in `rebuild`)."""
     width = rows.agg.shape[1]
@@ -82,7 +82,7 @@ def fold_gangs(
                     memo_used = min(8, memo_used + 1)
                     for d in range(width):
                         memo_agg[at, d] = total[0, d]
-                    memo[at, 0] = _bound(c, p, classes, match, cells, owners, lists, cluster, prof, total)
+                    memo[at, 0] = _bound(c, p, classes, match, cells, owners, units, lists, cluster, prof, total)
                     memo[at, 1] = _free(c, p, classes, class_count, match, cluster, prof, total)
                 folded = memo[at, 0] != 0
                 if not folded:
@@ -103,6 +103,7 @@ def fold_gangs(
                         match,
                         cells,
                         owners,
+                        units,
                         lists,
                         domains,
                         pair_head,
@@ -127,12 +128,12 @@ def fold_gangs(
 
 @inner
 def _bound(
-    c: Clusters, p: Profiles, classes: Classes, match: U1M, cells: Cells, owners: Owners, lists: Pool, cluster: int,
-    prof: int, total: I8M,
+    c: Clusters, p: Profiles, classes: Classes, match: U1M, cells: Cells, owners: Owners, units: Units, lists: Pool,
+    cluster: int,     prof: int, total: I8M,
 ) -> int:  # fmt: skip
     """Whether a bound machine of the cluster holds the whole gang."""
-    owner = OWNER_CLUSTERS + cluster
     con = p.con[prof]
+    owner = unit_of_con(units, cluster, con)
     for k in range(owners.start[owner], owners.start[owner] + owners.used[owner]):
         cell = lists.data[k]
         state = cells.state[cell]
@@ -183,8 +184,8 @@ def _creating(
 
 @inner
 def _owned(
-    c: Clusters, rows: Rows, p: Profiles, classes: Classes, match: U1M, cells: Cells, owners: Owners, lists: Pool,
-    domains: Domains, pair_head: I4, pair: int, cluster: int, prof: int, first: int, last: int, total: I8M,
+    c: Clusters, rows: Rows, p: Profiles, classes: Classes, match: U1M, cells: Cells, owners: Owners, units: Units,
+    lists: Pool, domains: Domains, pair_head: I4, pair: int, cluster: int, prof: int, first: int, last: int, total: I8M,
 ) -> bool:  # fmt: skip
     """Whether the gang's own machines cover it within one domain."""
     key = p.same[prof]
@@ -195,7 +196,7 @@ def _owned(
     width = rows.agg.shape[1]
     domains.meta[0] += 1
     mark = domains.meta[0]
-    owner = OWNER_CLUSTERS + cluster
+    owner = unit_of_con(units, cluster, con)
     end = owners.start[owner] + owners.used[owner]
     k = owners.start[owner]
     creating = pair_head[pair] if pair >= 0 else -1

@@ -257,7 +257,7 @@ def serve_gang(w: World, rules: Rules, log: Log, left: I8M, entry: int, local: b
     else:
         w.e.parked_since[entry] = NO_TIME
     if parked or w.e.parked_since[entry] != NO_TIME:
-        w.c.timed[cluster] = 1
+        w.owners.timed[w.e.unit[entry]] = 1
     return DONE
 
 

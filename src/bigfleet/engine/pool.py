@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigfleet.engine.columns import grown, room
-from bigfleet.engine.jit import I4, I8, inner
+from bigfleet.engine.jit import I4, I8, inner, kernel
 from bigfleet.engine.view import View, view
 
 _BUMP = 40
@@ -71,3 +71,18 @@ def give_chunk(pool: Pool, at: int, size: int) -> None:
         order += 1
     pool.data[at] = pool.heads[order]
     pool.heads[order] = at
+
+
+@kernel
+def take_region(pool: Pool, size: int) -> int:
+    return take_chunk(pool, size)
+
+
+@kernel
+def give_region(pool: Pool, at: int, size: int) -> None:
+    give_chunk(pool, at, size)
+
+
+def region_size(count: int) -> int:
+    """`chunk_size` for Python."""
+    return 1 << max(0, count - 1).bit_length()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigfleet.engine.cells import CONFIGURED, OWNER_CLUSTERS, OWNER_DRAINING, order_members
+from bigfleet.engine.cells import CONFIGURED, OWNER_DRAINING, order_members
 from bigfleet.engine.credit import anything, fits, take, useful
 from bigfleet.engine.gang import fits_some, score
 from bigfleet.engine.ids import id_less
@@ -105,7 +105,8 @@ def count_blocks(w: World, clusters: int) -> int:
     """Upper bound of the number of victim blocks."""
     total = w.late.meta[LOG_USED]
     for cluster in range(clusters):
-        total += w.c.logged[cluster] + w.owners.used[OWNER_CLUSTERS + cluster]
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            total += w.owners.logged[owner] + w.owners.used[owner]
     return total
 
 
@@ -117,35 +118,36 @@ def make_blocks(
     v.meta[BLOCKS] = 0
     v.meta[TAKES] = 0
     for cluster in range(clusters):
-        first = w.c.log[cluster]
-        for i in range(first, first + w.c.logged[cluster]):
-            _claimed_block(w, v, w.log.entry[i], w.log.cell[i], w.log.n[i], mask, ceiling)
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            first = w.owners.log[owner]
+            for i in range(first, first + w.owners.logged[owner]):
+                _claimed_block(w, v, w.log.entry[i], w.log.cell[i], w.log.n[i], mask, ceiling)
     for i in range(w.late.meta[LOG_USED]):
         _claimed_block(w, v, w.late.entry[i], w.late.cell[i], w.late.n[i], mask, ceiling)
     for cluster in range(clusters):
-        owner = OWNER_CLUSTERS + cluster
-        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
-            cell = w.held.data[k]
-            if w.cells.state[cell] != CONFIGURED:
-                continue
-            # Only here: claims of the cell have all been counted into it.
-            w.cells.adds[cell] = 0
-            stamp = w.cells.stamp[cell]
-            if (
-                w.cells.count[cell] > w.cells.taken[cell]
-                and mask[w.cells.cls[cell]] != 0
-                and w.bind.priority[stamp] < ceiling
-            ):
-                b = v.meta[BLOCKS]
-                v.meta[BLOCKS] = b + 1
-                v.cell[b] = cell
-                v.entry[b] = -1
-                v.first[b] = w.cells.taken[cell]
-                v.n[b] = w.cells.count[cell] - w.cells.taken[cell]
-                v.priority[b] = w.bind.priority[stamp]
-                v.interruption[b] = w.bind.interruption[stamp]
-                v.reclamation[b] = w.bind.reclamation[stamp]
-                v.excess[b] = w.c.ready[cluster]
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+                cell = w.held.data[k]
+                if w.cells.state[cell] != CONFIGURED:
+                    continue
+                # Only here: claims of the cell have all been counted into it.
+                w.cells.adds[cell] = 0
+                stamp = w.cells.stamp[cell]
+                if (
+                    w.cells.count[cell] > w.cells.taken[cell]
+                    and mask[w.cells.cls[cell]] != 0
+                    and w.bind.priority[stamp] < ceiling
+                ):
+                    b = v.meta[BLOCKS]
+                    v.meta[BLOCKS] = b + 1
+                    v.cell[b] = cell
+                    v.entry[b] = -1
+                    v.first[b] = w.cells.taken[cell]
+                    v.n[b] = w.cells.count[cell] - w.cells.taken[cell]
+                    v.priority[b] = w.bind.priority[stamp]
+                    v.interruption[b] = w.bind.interruption[stamp]
+                    v.reclamation[b] = w.bind.reclamation[stamp]
+                    v.excess[b] = w.c.ready[cluster]
     for b in range(v.meta[BLOCKS]):
         cell = v.cell[b]
         v.used[b] = 0

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from bigfleet.engine.cells import (
     CONFIGURED,
-    OWNER_CLUSTERS,
     OWNER_HELD_IDLE,
     OWNER_IDLE,
     order_members,
@@ -39,19 +40,35 @@ class ReclaimRules(NamedTuple):
 
 @kernel
 def total_excess(w: World, clusters: int) -> int:
-    """Machines that are excess in ready clusters; counts clusters again that the shard-wide pass served."""
+    """Machines that are excess in ready clusters; counts units again that the shard-wide pass served."""
     total = 0
     for cluster in range(clusters):
-        if w.c.stall[cluster] >= 0:
-            w.c.excess[cluster] = 0
-            owner = OWNER_CLUSTERS + cluster
-            for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
-                cell = w.held.data[k]
-                if w.cells.state[cell] == CONFIGURED:
-                    w.c.excess[cluster] += w.cells.count[cell] - w.cells.taken[cell]
-        if w.c.ready[cluster] != 0:
-            total += w.c.excess[cluster]
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            if w.owners.stall[owner] >= 0:
+                w.owners.excess[owner] = 0
+                for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+                    cell = w.held.data[k]
+                    if w.cells.state[cell] == CONFIGURED:
+                        w.owners.excess[owner] += w.cells.count[cell] - w.cells.taken[cell]
+            if w.c.ready[cluster] != 0:
+                total += w.owners.excess[owner]
     return total
+
+
+@inner
+def _bucket_size(w: World, cluster: int, fraction: float) -> int:
+    configured = 0
+    for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+        configured += w.owners.configured[owner]
+    return max(1, int(fraction * configured))
+
+
+@inner
+def _has_excess(w: World, cluster: int) -> bool:
+    for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+        if w.owners.excess[owner] > 0:
+            return True
+    return False
 
 
 @kernel
@@ -64,7 +81,7 @@ def refill(w: World, clusters: int, rules: ReclaimRules) -> None:
             # Without a cap there is no bucket; when one is set it starts full.
             w.c.sighted[cluster] = 0
             continue
-        size = max(1, int(rules.fraction * w.c.configured[cluster]))
+        size = _bucket_size(w, cluster, rules.fraction)
         if w.c.sighted[cluster] == 0:
             w.c.sighted[cluster] = 1
             w.c.tokens[cluster] = size * rules.window
@@ -85,24 +102,30 @@ def reclaim(
     out[NEXT] = _NEVER
     for i in range(clusters):
         cluster = by_name[i]
-        if w.c.ready[cluster] == 0 or w.c.excess[cluster] == 0:
+        if w.c.ready[cluster] == 0 or not _has_excess(w, cluster):
             continue
-        owner = OWNER_CLUSTERS + cluster
+        most = 0
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            most += w.owners.used[owner]
+        order = np.empty(most, np.int32)
         blocks = 0
-        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
-            cell = w.held.data[k]
-            if w.cells.state[cell] != CONFIGURED or w.cells.count[cell] == w.cells.taken[cell]:
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            if w.owners.excess[owner] == 0:
                 continue
-            order_members(w.cells, members, w.ids, slots.place, cell)
-            _mark(w, slots, members, cell, rules)
-            if w.cells.count[cell] > w.cells.taken[cell] + w.cells.lost[cell]:
-                _insert(w, members, blocks, cell)
-                blocks += 1
+            for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+                cell = w.held.data[k]
+                if w.cells.state[cell] != CONFIGURED or w.cells.count[cell] == w.cells.taken[cell]:
+                    continue
+                order_members(w.cells, members, w.ids, slots.place, cell)
+                _mark(w, slots, members, cell, rules)
+                if w.cells.count[cell] > w.cells.taken[cell] + w.cells.lost[cell]:
+                    _insert(w, members, order, blocks, cell)
+                    blocks += 1
         allowed = _NEVER
         if rules.capped and rules.fraction > 0.0:
             allowed = w.c.tokens[cluster] // rules.window
         for b in range(blocks):
-            cell = w.tmp.cell[b]
+            cell = order[b]
             start = w.cells.start[cell]
             for m in range(w.cells.taken[cell] + w.cells.lost[cell], w.cells.count[cell]):
                 machine = members.data[start + m]
@@ -130,12 +153,12 @@ def _mark(w: World, slots: Slots, members: Pool, cell: int, rules: ReclaimRules)
 
 
 @inner
-def _insert(w: World, members: Pool, blocks: int, cell: int) -> None:
+def _insert(w: World, members: Pool, order: I4, blocks: int, cell: int) -> None:
     """Keeps excess blocks ordered: price, then what reclaiming costs, then smallest id."""
     mine = members.data[w.cells.start[cell] + w.cells.taken[cell] + w.cells.lost[cell]]
     at = blocks
     while at > 0:
-        other = w.tmp.cell[at - 1]
+        other = order[at - 1]
         if w.cells.price[cell] != w.cells.price[other]:
             before = w.cells.price[cell] < w.cells.price[other]
         elif w.cells.worth[cell] != w.cells.worth[other]:
@@ -145,9 +168,9 @@ def _insert(w: World, members: Pool, blocks: int, cell: int) -> None:
             before = id_less(w.ids, mine, theirs)
         if not before:
             break
-        w.tmp.cell[at] = other
+        order[at] = other
         at -= 1
-    w.tmp.cell[at] = cell
+    order[at] = cell
 
 
 @kernel
@@ -211,9 +234,9 @@ def token_time(w: World, clusters: int, rules: ReclaimRules) -> int:
     """When the first of the clusters that wait for a token has one."""
     best = _NEVER
     for cluster in range(clusters):
-        if w.c.ready[cluster] == 0 or w.c.excess[cluster] == 0:
+        if w.c.ready[cluster] == 0 or not _has_excess(w, cluster):
             continue
-        size = max(1, int(rules.fraction * w.c.configured[cluster]))
+        size = _bucket_size(w, cluster, rules.fraction)
         missing = rules.window - w.c.tokens[cluster] % rules.window
         best = min(best, rules.now + (missing + size - 1) // size)
     return best

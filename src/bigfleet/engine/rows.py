@@ -1,7 +1,8 @@
 """Layout of demand: clusters, their rows, and the entries and parts derived from them.
 
 A cluster owns one region of row, entry and part columns alike: it never has more entries or parts than rows.
-Rows are kept by (profile, group, smallest unit), entries in the order in which they are served.
+Rows are kept by (profile, group, smallest unit), entries by unit and in the order in which they are served; `seq` is
+their place in the order of the whole cluster.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ FOLDED, SATISFIABLE, PARKED = 1, 2, 4
 
 @view
 class Clusters(View):
-    """One row per cluster. `fresh`: rows changed; `dirty`: must be credited anew; `stall`: entry whose gang must wait
-    for the shard-wide pass, or -1; `pending`: entries that credit did not satisfy; `timed`: a gang's parking runs."""
+    """One row per cluster. `fresh`: rows changed; `dirty`: must be credited anew; `cons`: signature of its rows'
+    constraint sets."""
 
     start: I8
     size: I4
@@ -34,19 +35,13 @@ class Clusters(View):
     connected: U1
     fresh: U1
     dirty: U1
-    stall: I4
-    pending: I4
-    timed: U1
+    cons: I8
     rank: I4
     text: I4
     overhead: I8M
-    log: I8
-    logged: I8
     tokens: I8
     refilled: I8
     sighted: U1
-    excess: I8
-    configured: I8
 
 
 @view
@@ -68,6 +63,8 @@ class Entries(View):
     prof: I4
     group: I4
     cluster: I4
+    unit: I4
+    seq: I4
     kind: U1
     flags: U1
     part: I4

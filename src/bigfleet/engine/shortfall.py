@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.gang import parked_at
-from bigfleet.engine.jit import I4, kernel
+from bigfleet.engine.jit import I4, inner, kernel
 from bigfleet.engine.need import Needs
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import Shortfall
@@ -82,6 +82,27 @@ def age_parts(w: World, order: I4, count: int, now: int, part_of: I4, entry_of: 
     return found
 
 
+@inner
+def _next_parking(w: World, rules: Rules, entry: int) -> int:
+    """When the gang's parking changes next."""
+    since = w.e.parked_since[entry]
+    if w.e.kind[entry] != GANG:
+        return _NEVER
+    if since == NO_TIME:
+        # It rested in this step and does not in the next.
+        return rules.now if w.e.flags[entry] & PARKED else _NEVER
+    age = (rules.now - since) // rules.cycle
+    if parked_at(since, rules.now, rules.cycle, rules.park_after, rules.reprobe_every):
+        age = (age // rules.reprobe_every + 1) * rules.reprobe_every
+    elif age < rules.park_after:
+        age = rules.park_after
+        if age % rules.reprobe_every == 0:
+            age += 1
+    else:
+        age += 1
+    return since + age * rules.cycle
+
+
 @kernel
 def next_change(w: World, rules: Rules, part_of: I4, shortfalls: int, escalate_after: int, clusters: int) -> int:
     """The earliest instant at which a shortfall escalates or a gang is parked or probed again."""
@@ -91,29 +112,12 @@ def next_change(w: World, rules: Rules, part_of: I4, shortfalls: int, escalate_a
         if rules.now < due < best:
             best = due
     for cluster in range(clusters):
-        if w.c.timed[cluster] == 0:
-            continue
-        start = w.c.start[cluster]
-        for entry in range(start, start + w.c.entries[cluster]):
-            since = w.e.parked_since[entry]
-            if w.e.kind[entry] != GANG:
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            if w.owners.timed[owner] == 0:
                 continue
-            if since == NO_TIME:
-                if w.e.flags[entry] & PARKED:
-                    # It rested in this step and does not in the next.
-                    best = min(best, rules.now)
-                continue
-            age = (rules.now - since) // rules.cycle
-            parked = parked_at(since, rules.now, rules.cycle, rules.park_after, rules.reprobe_every)
-            if parked:
-                age = (age // rules.reprobe_every + 1) * rules.reprobe_every
-            elif age < rules.park_after:
-                age = rules.park_after
-                if age % rules.reprobe_every == 0:
-                    age += 1
-            else:
-                age += 1
-            best = min(best, since + age * rules.cycle)
+            start = w.owners.entry[owner]
+            for entry in range(start, start + w.owners.entries[owner]):
+                best = min(best, _next_parking(w, rules, entry))
     return best
 
 

@@ -205,5 +205,5 @@ def service_order(needs: Needs) -> NDArray[np.int64]:
     if not spans:
         return np.zeros(0, np.int64)
     entries = np.concatenate(spans)
-    keys = (w.c.rank[w.e.cluster[entries]], w.e.arrival[entries], w.p.precedence[w.e.prof[entries]])
+    keys = (w.e.seq[entries], w.c.rank[w.e.cluster[entries]], w.e.arrival[entries], w.p.precedence[w.e.prof[entries]])
     return entries[np.lexsort(keys)]

@@ -15,10 +15,9 @@ from typing import Any, TypeVar, dataclass_transform, get_args, get_type_hints
 import numpy as np
 from numba.core import cgutils, types
 from numba.core.datamodel import models
-from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, register_model, unbox
-from numba.np.arrayobj import make_array, populate_array
 
 ELEMENTS = {"u1": types.uint8, "i4": types.int32, "i8": types.int64, "f8": types.float64}
 _WORDS = 3  # address and two extents per column
@@ -124,6 +123,33 @@ class _Columns(AttributeTemplate):
 
 @lower_getattr_generic(ViewType)
 def _column(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    """Looks a column up once per function, in its entry block: views are arguments and never change inside one."""
+    base = _argument(builder, value)
+    known = builder.function.__dict__.setdefault("_columns", {})
+    key = (id(base), attr)
+    if key not in known:
+        if base is value and not _in_entry(builder, value):
+            return _look_up(context, builder, typ, value, attr)
+        with builder.goto_entry_block():
+            # The base is kept as well, so that its id stays its own.
+            known[key] = (_look_up(context, builder, typ, base, attr), base)
+    return known[key][0]
+
+
+def _argument(builder: Any, value: Any) -> Any:
+    """The function argument a value was loaded from, or the value itself."""
+    source = getattr(value, "operands", [None])[0] if getattr(value, "opname", "") == "load" else None
+    for argument in builder.function.args:
+        if source is not None and argument.name == f"arg.{source.name}":
+            return argument
+    return value
+
+
+def _in_entry(builder: Any, value: Any) -> bool:
+    return getattr(value, "parent", None) is builder.function.entry_basic_block
+
+
+def _look_up(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     columns = typ.columns
     place = list(columns).index(attr) * _WORDS
     kind = columns[attr]
@@ -137,18 +163,16 @@ def _column(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
 
     if isinstance(kind, ViewType):
         return builder.inttoptr(word(0), cgutils.voidptr_t)
-    array = make_array(kind)(context, builder)
-    item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     shape = [word(1 + d) for d in range(kind.ndim)]
-    strides = [context.get_constant(types.intp, item)]
-    if kind.ndim == 2:
-        strides.insert(0, builder.mul(shape[1], strides[0]))
-    populate_array(
-        array,
-        data=builder.inttoptr(word(0), context.get_data_type(kind.dtype).as_pointer()),
-        shape=shape,
-        strides=strides,
-        itemsize=context.get_constant(types.intp, item),
-        meminfo=None,
-    )
-    return impl_ret_borrowed(context, builder, kind, array._getvalue())
+    strides = [item] if kind.ndim == 1 else [builder.mul(shape[1], item), item]
+    items = shape[0] if kind.ndim == 1 else builder.mul(shape[0], shape[1])
+    data = builder.inttoptr(word(0), context.get_data_type(kind.dtype).as_pointer())
+    # Built by hand in the layout of Numba's arrays, without memory. No owner: who calls the kernel keeps arrays alive.
+    array = context.get_value_type(kind)(None)
+    for field, value in ((2, items), (3, item), (4, data)):
+        array = builder.insert_value(array, value, field)
+    for axis in range(kind.ndim):
+        array = builder.insert_value(array, shape[axis], (5, axis))
+        array = builder.insert_value(array, strides[axis], (6, axis))
+    return array

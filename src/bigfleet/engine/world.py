@@ -13,6 +13,7 @@ from bigfleet.engine.ids import Ids
 from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.rows import Clusters, Entries, Parts, Rows
+from bigfleet.engine.units import Units
 from bigfleet.engine.view import View, view
 
 BUCKETS = 28
@@ -133,6 +134,7 @@ class World(View):
     match: U1M
     cells: Cells
     owners: Owners
+    units: Units
     held: Pool
     ids: Ids
     texts: Texts

@@ -196,13 +196,13 @@ class Cluster:
     def _in_one_domain(self, podset: PodSet, slots: list[tuple[int, Node]]) -> list[tuple[int, Node]]:
         key = podset.kind.topology_key
         domains: dict[str, list[tuple[int, Node]]] = {}
-        for room, node in slots:
+        for fit, node in slots:
             domain = node.attributes.get(key)
             if domain is not None:
-                domains.setdefault(domain, []).append((room, node))
+                domains.setdefault(domain, []).append((fit, node))
         if podset.anchor is None and domains:
             wanted = podset.waiting_count
-            rooms = {domain: sum(room for room, _ in found) for domain, found in domains.items()}
+            rooms = {domain: sum(fit for fit, _ in found) for domain, found in domains.items()}
             # Where the most of the gang fits; among equals the tightest, so that large gangs keep their large domains.
             podset.anchor = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
         return domains.get(podset.anchor or "", [])
