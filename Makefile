@@ -10,7 +10,7 @@ OUT ?= build/conformance
 PROFILE ?= core
 
 .DEFAULT_GOAL := help
-.PHONY: sim soak scale
+.PHONY: sim soak scale chaos
 .PHONY: help run test lint format typecheck contracts unit coverage generate build bench e2e fuzz crash conformance conformance-self clean
 
 help: ## what you can type
@@ -74,9 +74,13 @@ sim: $(READY) ## every shipped scenario against its golden trace
 soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines
 	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --json docs/evidence/sim-soak.json
 
-scale: $(READY) ## a day of 100,000 machines on a virtual clock
+scale: $(READY) ## a day of 100,000 machines on a virtual clock; ten minutes of load on a real shard
 	$(BIN)/fauxctl run fleet-day-100k --out build/fleet-day-100k
 	cp build/fleet-day-100k/summary.json docs/evidence/sim-fleet-day-100k.json
+	$(BIN)/python -m bench shard load --seconds 600 --json docs/evidence/shard-load-10min.json
+
+chaos: $(READY) ## 300 kills, hangs, cuts and losses around a real shard
+	$(BIN)/python -m tools.chaos --events 300 --json docs/evidence/shard-chaos.json
 
 crash: $(READY) ## kill -9 a kit provider 200 times under load
 	$(BIN)/python tools/crash.py --kills 200 --json docs/evidence/provider-crash.json

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from bigfleet.model.machine import MachineState
 from bigfleet.shard import events as ev
 from bigfleet.transport import channel
@@ -130,6 +132,28 @@ def test_a_release_is_for_idle_machines_only_and_a_refused_one_fails_with_its_te
     world.run(700)
     assert world.state_of("idle") == S.SPECULATIVE
     assert world.provider.counts[ev.CallKind.DELETE, "idle"] == 1, "what is released is not released again"
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "kind", "outcome"),
+    [
+        (S.IDLE, S.IDLE, "Bootstrap", "transition_raced_to_idle"),
+        (S.SPECULATIVE, S.CONFIGURED, "Provision", "transition_error"),
+    ],
+)
+def test_a_configure_that_raced_back_to_idle_has_its_own_outcome(
+    begins: MachineState, ends: MachineState, kind: str, outcome: str
+) -> None:
+    world = World()
+    unit = world.provider.add("m", begins)
+    world.run(1)
+    calls: list[ev.CallProvider] = []
+    world.provider.call = calls.append  # type: ignore[method-assign]
+    world.operator("c", ALL).send(cpu("c", 1))
+    world.run(5)
+    unit.state, unit.host, unit.cluster = ends, "host-m", "c" if ends == S.CONFIGURED else ""
+    world.post(ev.CallDone(calls[0].op, unit.record()))
+    assert world.outcomes(kind) == {outcome: 1}
 
 
 def test_a_machine_with_a_call_under_way_is_not_overwritten_by_a_list() -> None:

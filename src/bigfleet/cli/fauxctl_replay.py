@@ -47,6 +47,8 @@ def replay(
     """Replay a demand history and say what it would have cost."""
     prices = dict(_price(each) for each in price or [])
     changes = _policy(policy or [])
+    if decisions and changes:
+        raise CommandError("--decisions decides under the recorded policy; leave out --policy or --decisions")
     try:
         if decisions:
             print_record(dataclasses.asdict(decide_again(history, Engine, prices=prices)), output)
