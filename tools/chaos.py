@@ -88,8 +88,8 @@ CATALOGUE = {
     "provider": "fake",
     "relist_after": "2s",
     "offerings": [
-        _offering("steady", "on-demand", 16),
-        _offering("swing", "spot", 24),
+        _offering("steady", "on-demand", 80),
+        _offering("swing", "spot", 80),
         _offering("pool", "reserved", 8, hosts=8),
     ],
 }
@@ -219,10 +219,13 @@ class Chaos:
         self._tell_demand()
 
     async def lose_hosts(self) -> None:
-        await self._inject({"do": "lose-hosts", "offering": self._some_kind(), "count": self.dice.randint(1, 3)})
+        # Not of the pool: a fake that is killed before it lists a lost host again never does, and the pool is small.
+        kind = self.dice.choice(("steady", "swing"))
+        await self._inject({"do": "lose-hosts", "offering": kind, "count": self.dice.randint(1, 3)})
 
     async def break_machines(self) -> None:
-        await self._inject({"do": "break", "offering": self._some_kind(), "count": self.dice.randint(1, 2)})
+        kind = self.dice.choice(("steady", "swing", "pool"))
+        await self._inject({"do": "break", "offering": kind, "count": self.dice.randint(1, 2)})
 
     async def acknowledge_and_kill(self) -> None:
         """A switch whose acknowledgement arrived must hold in the next life."""
@@ -243,9 +246,6 @@ class Chaos:
         await asyncio.sleep(self.dice.uniform(1.0, 2.0))
         await asyncio.to_thread(other.kill)
         await self._restart_operator("operator-2")
-
-    def _some_kind(self) -> str:
-        return self.dice.choice(("steady", "swing", "pool"))
 
     async def _inject(self, command: dict[str, Any], *, harmful: bool = True) -> None:
         """Something happens in the pretend world; when nothing fits, nothing does."""

@@ -42,13 +42,14 @@ def _varint(number: int) -> bytes:
 class Stream:
     """One cluster's session."""
 
-    __slots__ = ("_fleet", "bodies", "call", "cluster", "configured", "turn")
+    __slots__ = ("_fleet", "_head", "bodies", "call", "cluster", "configured", "turn")
 
     def __init__(self, fleet: Operators, cluster: str, call: Any) -> None:
         self._fleet = fleet
         self.cluster = cluster
         self.call = call
         self.configured: set[str] = set()
+        self._head = capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster).SerializeToString()
         self.bodies: tuple[bytes, bytes] = (b"", b"")
         self.turn = 0
 
@@ -66,12 +67,12 @@ class Stream:
 
     def _body(self, pods: list[int]) -> bytes:
         rows = [Row(pods=count, unit=UNIT, priority=number) for number, count in enumerate(pods, start=1)]
-        needs = [row.need() for row in rows]
-        return capacity_pb2.ClusterCapacityNeeds(cluster_id=self.cluster, needs=needs).SerializeToString()
+        return capacity_pb2.ClusterCapacityNeeds(needs=[row.need() for row in rows]).SerializeToString()
 
     async def tell(self, *, changed: bool) -> None:
         self.turn ^= changed
-        inner = self.bodies[self.turn] + _varint(_TIMESTAMP << 3) + _varint(time.time_ns())
+        # In the order of field numbers, as every serialiser writes them.
+        inner = self._head + _varint(_TIMESTAMP << 3) + _varint(time.time_ns()) + self.bodies[self.turn]
         await self.call.write(_varint(_ROLLUP << 3 | 2) + _varint(len(inner)) + inner)
 
     async def listen(self) -> None:

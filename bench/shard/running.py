@@ -43,6 +43,7 @@ class Cycles:
 
     def figures(self) -> dict[str, Any]:
         whole = [line["seconds"] * 1000 for line in self._lines]
+        slowest = max(self._lines, key=lambda line: float(line["seconds"]), default={})
         parts = {name for line in self._lines for name in line if name in PHASES}
         return {
             "cycles": len(whole),
@@ -52,6 +53,7 @@ class Cycles:
             "phase_p50_ms": {
                 name: percentile([line.get(name, 0.0) * 1000 for line in self._lines], 0.5) for name in sorted(parts)
             },
+            "slowest_cycle_ms": {name: round(slowest[name] * 1000, 2) for name in sorted(parts) if name in slowest},
         }
 
 

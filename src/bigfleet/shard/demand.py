@@ -187,10 +187,13 @@ class Demand:
 
     def _accept(self, rollup: Rollup) -> None:
         known = self.clusters.setdefault(rollup.cluster, ClusterDemand())
-        if known.rollup is not None:
-            self._count_rows(known.rollup, -1)
+        before = known.rollup
+        # Most changes are of amounts; then nothing is counted anew.
+        if before is None or not _same_profiles(before, rollup):
+            if before is not None:
+                self._count_rows(before, -1)
+            self._count_rows(rollup, 1)
         known.accept(rollup, self._state.now)
-        self._count_rows(rollup, 1)
 
     def _count_rows(self, rollup: Rollup, sign: int) -> None:
         for index, count in Counter(rollup.profile.tolist()).items():
@@ -205,6 +208,11 @@ class Demand:
     def _link(self, cluster: str) -> None:
         self._links[cluster] = True
         self._state.wants_cycle = True
+
+
+def _same_profiles(one: Rollup, other: Rollup) -> bool:
+    """Whether both have the same profiles in the same rows."""
+    return one.profiles == other.profiles and one.profile.tobytes() == other.profile.tobytes()
 
 
 def _aggregates(rollup: Rollup) -> dict[tuple[str, str, str], Resources]:

@@ -20,6 +20,8 @@ from bigfleet.sim.demand_rows import DemandRows
 from bigfleet.sim.placement import emptiest_first, room, spread_out
 from bigfleet.sim.pods import Kinds, Node, PodKind, PodSet
 
+_KINDS_KEPT = 64
+
 
 class Watcher(Protocol):
     """Whom the cluster tells what happens to pods."""
@@ -115,9 +117,7 @@ class Cluster:
         total = self._kinds.vector(shape.allocatable.minus(self._overhead))
         node = self.nodes[machine] = Node(machine, shape, self._attributes(shape), total)
         self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
-        for kind, nodes in self._matching.items():
-            if self._fit(kind, shape):
-                nodes[machine] = node
+        self._offer(node)
 
     def leave(self, machine: str, cause: str, now: int) -> None:
         """A node is gone; pods that were still on it are interrupted."""
@@ -170,13 +170,22 @@ class Cluster:
             return
         order = sorted(self._waiting.values(), key=lambda each: (-each.kind.priority, each.sequence))
         for podset in order:
-            nodes = [node for node in self._matching_nodes(podset.kind).values() if not node.cordoned]
-            if nodes:
-                self._place(podset, nodes, now)
+            self._place(podset, self._rooms(podset.kind), now)
 
-    def _place(self, podset: PodSet, nodes: list[Node], now: int) -> None:
+    def _rooms(self, kind: PodKind) -> list[tuple[int, Node]]:
+        """Nodes with room for such a pod and for how many, in order of id; those without are not asked again."""
+        roomy = self._matching_nodes(kind)
+        found = []
+        for id, node in sorted(roomy.items()):
+            fit = room(node.free, kind.vector)
+            if fit <= 0:
+                del roomy[id]
+            elif not node.cordoned:
+                found.append((fit, node))
+        return found
+
+    def _place(self, podset: PodSet, slots: list[tuple[int, Node]], now: int) -> None:
         kind = podset.kind
-        slots = [(fit, node) for node in nodes if (fit := room(node.free, kind.vector)) > 0]
         if not slots:
             return
         if kind.topology_key:
@@ -247,6 +256,7 @@ class Cluster:
                 del holder[key]  # type: ignore[arg-type]
         podset.bound_count -= count
         self.running[kind.priority_class] -= count
+        self._offer(node)
         if podset.bound_count == 0:
             podset.anchor = None
 
@@ -293,9 +303,18 @@ class Cluster:
             if not count:
                 return
 
+    def _offer(self, node: Node) -> None:
+        """The node has room again for whatever matches it."""
+        for kind, nodes in self._matching.items():
+            if node.id not in nodes and self._fit(kind, node.shape):
+                nodes[node.id] = node
+
     def _matching_nodes(self, kind: PodKind) -> dict[str, Node]:
         nodes = self._matching.get(kind)
         if nodes is None:
+            if len(self._matching) >= _KINDS_KEPT:
+                live = {podset.kind for podset in self.podsets.values()}
+                self._matching = {each: found for each, found in self._matching.items() if each in live}
             nodes = {id: node for id, node in sorted(self.nodes.items()) if self._fit(kind, node.shape)}
             self._matching[kind] = nodes
         return nodes
