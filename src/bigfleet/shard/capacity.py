@@ -26,10 +26,23 @@ class Hints:
         self._demand = demand
         self._current: dict[str, dict[str, Content]] = {}
         self._asked: tuple[str, ...] = ()
+        # No session's turn comes before this instant; a new session is always due.
+        self._quiet_until = 0
+
+    def connected(self) -> None:
+        self._quiet_until = 0
 
     def ask(self) -> tuple[str, ...]:
         """Clusters whose hints the next step should work out."""
-        self._asked = tuple(session.cluster for session in self._state.sessions if self._due(session))
+        now, interval = self._state.now, self._state.config.available_capacity_interval
+        self._asked = ()
+        if now >= self._quiet_until:
+            due = {
+                session.cluster: session.hints_at + interval if session.hints_at else 0
+                for session in self._state.sessions
+            }
+            self._asked = tuple(cluster for cluster, at in due.items() if now >= at)
+            self._quiet_until = min((at for at in due.values() if at > now), default=now + interval)
         return self._asked
 
     def update(self, rows: Iterable[results.AvailableCapacity]) -> None:
@@ -70,8 +83,3 @@ class Hints:
 
     def forget(self, cluster: str) -> None:
         self._current.pop(cluster, None)
-
-    def _due(self, session: Session) -> bool:
-        return (
-            not session.hints_at or self._state.now - session.hints_at >= self._state.config.available_capacity_interval
-        )
