@@ -147,6 +147,11 @@ class Demand:
         known = self.clusters.get(cluster)
         return None if known is None else known.profiles.get(fingerprint)
 
+    def overhead(self, cluster: str) -> Resources:
+        """What every node of the cluster loses to its own daemons."""
+        known = self.clusters.get(cluster)
+        return Resources.ZERO if known is None or known.rollup is None else known.rollup.overhead
+
     def came_up(self, cluster: str, fingerprint: str) -> None:
         """A machine is Configured for this need: the first time, tell how long that took."""
         known = self.clusters.get(cluster)
