@@ -301,9 +301,7 @@ class Simulation:
     def leaks(self, failed_allowed: int, patience: int = SETTLE) -> list[str]:
         """Machines that are stuck, Failed beyond what is allowed, or seen differently by shard and provider."""
         found = []
-        failed = sorted(
-            record.id for site in self.sites for record in site.machines.values() if record.state == MachineState.FAILED
-        )
+        failed = sorted(id for site in self.sites for id in site.failed())
         if len(failed) > failed_allowed:
             found.append(f"{len(failed)} machines are Failed, {failed[0]} among them")
         for site in self.sites:
