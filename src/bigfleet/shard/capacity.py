@@ -7,6 +7,7 @@ gets one last hint that says nothing is available.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import nsmallest
 
 from bigfleet.engine import results
 from bigfleet.shard.demand import Demand
@@ -15,6 +16,8 @@ from bigfleet.shard.sessions import Session
 from bigfleet.shard.state import ShardState
 
 NOTHING = (0, "NONE", 0.0)
+# Clusters looked at in one step, those that have waited longest first: a thousand at once would hold up the step.
+CLUSTERS_PER_STEP = 200
 Content = tuple[int, str, float]
 
 
@@ -29,7 +32,10 @@ class Hints:
 
     def ask(self) -> tuple[str, ...]:
         """Clusters whose hints the next step should work out."""
-        self._asked = tuple(session.cluster for session in self._state.sessions if self._due(session))
+        due = [session for session in self._state.sessions if self._due(session)]
+        if len(due) > CLUSTERS_PER_STEP:
+            due = nsmallest(CLUSTERS_PER_STEP, due, key=lambda session: session.hints_at)
+        self._asked = tuple(session.cluster for session in due)
         return self._asked
 
     def update(self, rows: Iterable[results.AvailableCapacity]) -> None:
