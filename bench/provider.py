@@ -3,7 +3,7 @@
     python -m bench provider [--machines 100000] [--paged 500000] [--calls 1000] [--json FILE]
 
 The provider is `bigfleet fake-provider` with a SQLite state file; the one whose backend blocks comes from
-`bench.provider_kit`. Times are what the caller of `bigfleet.provider.client` sees, hashing and parsing included. The
+`bench._slow_provider`. Times are what the caller of `bigfleet.provider.client` sees, hashing and parsing included. The
 verdict holds the figures against the limits of the project; nothing here is a test.
 """
 
@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import platform
 import signal
 import socket
 import statistics
@@ -25,6 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench._report import conclude
 from bigfleet.provider.client import (
     CallLimits,
     Fence,
@@ -58,21 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend-seconds", type=float, default=3.0, help="how long the slow backend blocks (3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
     options = parser.parse_args(argv)
-    figures = asyncio.run(_measure(options))
-    over = sorted(name for name, limit in LIMITS.items() if figures[name] > limit)
-    report = {
-        "figures": figures,
-        "limits": LIMITS,
-        "over": over,
-        "verdict": "FAILED" if over else "PASSED",
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-    }
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(text + "\n", encoding="utf-8")
-    return 1 if over else 0
+    load_before = os.getloadavg()[0]
+    return conclude(asyncio.run(_measure(options)), LIMITS, options.json, load_before)
 
 
 def evidence() -> int:
@@ -255,7 +241,7 @@ def _fake(folder: str, machines: int) -> list[str]:
 
 def _slow(folder: str, slots: int, seconds: float) -> list[str]:
     return [
-        *(sys.executable, "-m", "bench.provider_kit", "--serve", "--backend-seconds", str(seconds)),
+        *(sys.executable, "-m", "bench._slow_provider", "--backend-seconds", str(seconds)),
         *("--seed-count", str(slots), "--state", f"{folder}/slow.db", "--metrics-addr", ""),
     ]
 

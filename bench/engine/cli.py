@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bench._report import keep
 from bench.engine.measure import run
 from bench.engine.page import PAGE, page
 from bench.engine.shapes import SHAPES
@@ -40,11 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     if not options.shape:
         parser.error("give --shape NAME, --list or --page")
     report = run(SHAPES[options.shape], options.cycles, options.seconds, ticker=options.ticker)
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(text + "\n")
+    keep(report, options.json)
     return 0
 
 

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import gc
 import os
-import platform
 import resource
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench._report import calibrate, machine_facts
 from bench.engine.workload import CLOSED, OPEN, ShapeSpec, Workload
 from bigfleet.engine import Engine
 
@@ -66,32 +66,6 @@ def run(spec: ShapeSpec, cycles: int, seconds: float, *, ticker: bool = False) -
     if steps.complaints:
         report["complaints"] = sorted(steps.complaints)
     return report
-
-
-def calibrate() -> float:
-    """One bincount of 5,000,000 int32 over 1,000 classes, in ms, best of five: this machine's yardstick."""
-    data = np.random.default_rng(1).integers(0, 1000, 5_000_000).astype(np.int32)
-    best = float("inf")
-    for _ in range(5):
-        begin = time.perf_counter()
-        np.bincount(data, minlength=1000)
-        best = min(best, time.perf_counter() - begin)
-    return best * 1000
-
-
-def machine_facts() -> dict[str, object]:
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        model = next(
-            (
-                line.split(":", 1)[1].strip()
-                for line in cpuinfo.read_text().splitlines()
-                if line.startswith("model name")
-            ),
-            model,
-        )
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
 
 
 class _Steps:

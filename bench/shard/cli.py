@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from bench._report import conclude
 from bench.shard import fleet, load, rate, streams
 
 EVIDENCE = Path("docs/evidence")
@@ -53,28 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for each in modes.choices.values():
         each.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
     options = parser.parse_args(argv)
-    return report(asyncio.run(options.run(options)), options.json)
-
-
-def report(figures: dict[str, Any], path: Path | None) -> int:
-    """Judge the figures against their limits, print and keep them."""
-    limits = figures.pop("limits")
-    over = sorted(name for name, limit in limits.items() if figures[name] > limit)
-    text = json.dumps(
-        {
-            "figures": figures,
-            "limits": limits,
-            "over": over,
-            "verdict": "FAILED" if over else "PASSED",
-            "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        },
-        indent=2,
-    )
-    print(text)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    return 1 if over else 0
+    load_before = os.getloadavg()[0]
+    figures = asyncio.run(options.run(options))
+    return conclude(figures, figures.pop("limits"), options.json, load_before)
 
 
 def evidence() -> int:

@@ -51,6 +51,7 @@ OFFERINGS = {
     "garbage": {"count": 2},
     "fenced": {"count": 1},
     "victim": {"count": 2},
+    "told": {"count": 2},
 }
 
 

@@ -1,8 +1,8 @@
 """How a command line is put together: a table of subcommands, each loaded only when it is typed.
 
 `bigfleetctl certs` must work where NumPy is not installed, and `--help` must be instant; so a subcommand is a row with
-a module name, and the module, which offers a `typer.Typer` called `app`, is imported when its row is chosen. A missing
-extra is answered with the command that installs it.
+a module name, and the module, which offers a `typer.Typer` called `app` or by the name after a colon, is imported when
+its row is chosen. A missing extra is answered with the command that installs it.
 """
 
 import importlib
@@ -28,7 +28,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subcommand:
-    """One row: what is typed, the module whose `app` answers it, its line in `--help`, the extra that it needs."""
+    """One row: what is typed, the module or `module:name` that answers it, its line in `--help`, the extra it needs."""
 
     name: str
     module: str
@@ -67,8 +67,9 @@ class _Deferred(typer.core.TyperCommand):
         return self._load().make_context(info_name, args, parent=parent, **extra)
 
     def _load(self) -> Any:
+        path, _, name = self._row.module.partition(":")
         try:
-            module = importlib.import_module(self._row.module)
+            module = importlib.import_module(path)
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
             if missing == "bigfleet" or not self._row.extra:
@@ -76,6 +77,6 @@ class _Deferred(typer.core.TyperCommand):
             raise CommandError(
                 f"`{self._prog} {self._row.name}` needs {missing}: pip install 'bigfleet[{self._row.extra}]'"
             ) from error
-        command: Any = typer.main.get_command(module.app)
+        command: Any = typer.main.get_command(getattr(module, name or "app"))
         command.params = [parameter for parameter in command.params if parameter.name not in _COMPLETION]
         return command

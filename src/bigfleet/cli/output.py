@@ -1,14 +1,11 @@
 """What a command prints: a table for people, `-o json` for programs, both from the same records."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 
 class Output(StrEnum):
@@ -32,16 +29,18 @@ def print_record(record: Mapping[str, Any], output: Output) -> None:
 
 
 def print_records(records: Sequence[Mapping[str, Any]], output: Output) -> None:
-    """Many things: a JSON array, or a table with the keys of the first as columns."""
+    """Many things: a JSON array, or a table with the keys of the first as columns, never cut to the terminal."""
     if output is Output.JSON:
         _print_json(records)
         return
     if not records:
+        typer.echo("nothing to show", err=True)
         return
-    table = Table(*records[0], box=None, header_style="bold", pad_edge=False)
-    for record in records:
-        table.add_row(*(str(value) for value in record.values()))
-    Console(file=sys.stdout, soft_wrap=True).print(table)
+    lines = [list(records[0]), *([str(value) for value in record.values()] for record in records)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
 
 
 def _print_json(value: object) -> None:

@@ -102,6 +102,15 @@ class ShardCore:
             self.reconcile,
             self._last,
         )
+        self._due: dict[str, Callable[[str], None]] = {
+            OPERATION_TIMER: self.executor.overdue,
+            LIST_TIMER: self.reconcile.begin,
+            REREAD_TIMER: self.rereads.due,
+            WATCH: self.reconcile.overdue,
+            # Being awake is enough: calls and steps that are due follow every event.
+            LANE_TIMER: lambda _: None,
+            CYCLE_TIMER: lambda _: None,
+        }
         self._escalated: frozenset[str] = frozenset()
         self._published: Published | None = None
 
@@ -109,14 +118,14 @@ class ShardCore:
 
     def start(self, now: int) -> list[Instruction]:
         """The first call: begin to list the providers and arm the first cycle."""
-        self.state.turn.begin(now)
+        self.state.begin(now)
         self.cycle.start()
         self.reconcile.start()
         return self._end()
 
     def handle(self, event: Event, now: int) -> list[Instruction]:
         """One event; returns what to do about it, in order."""
-        self.state.turn.begin(now)
+        self.state.begin(now)
         self._give(event)
         return self._end()
 
@@ -185,18 +194,9 @@ class ShardCore:
                 assert_never(event)
 
     def _timers(self) -> None:
-        due: dict[str, Callable[[str], None]] = {
-            OPERATION_TIMER: self.executor.overdue,
-            LIST_TIMER: self.reconcile.begin,
-            REREAD_TIMER: self.rereads.due,
-            WATCH: self.reconcile.overdue,
-            # Being awake is enough: calls and steps that are due follow every event.
-            LANE_TIMER: lambda _: None,
-            CYCLE_TIMER: lambda _: None,
-        }
         while (timer := self.state.timers.take(self.state.now)) is not None:
             kind, key = timer
-            due[kind](key)
+            self._due[kind](key)
 
     # --------------------------------------------------------------------------------------------------------- sessions
 
@@ -206,6 +206,7 @@ class ShardCore:
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
         self.demand.connect(session)
+        self.hints.connected()
         self.state.sessions.wake(session)
 
     def _close(self, event: SessionClosed) -> None:

@@ -7,8 +7,9 @@ The engine's tables render rows until its next step begins; what the core keeps 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall, Verdict
 
@@ -63,8 +64,7 @@ class StepResult(Protocol):
     def capped(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
+class Listed(Struct, Generic[T], frozen=True):
     """Rows that exist already."""
 
     items: tuple[T, ...]
@@ -73,8 +73,7 @@ class Listed(Generic[T]):
         return self.items
 
 
-@dataclass(frozen=True, slots=True)
-class TakenStep:
+class TakenStep(Struct, frozen=True):
     """A step's result together with the hints that were asked for."""
 
     actions: Rows[Action]

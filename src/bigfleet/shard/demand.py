@@ -7,8 +7,10 @@ cluster counts. An operator hears of its roll-up once the engine has decided abo
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bigfleet.engine.batches import NONE, DemandBatch, Rollup
 from bigfleet.engine.results import NeedKey, RollupOutcome
@@ -28,8 +30,7 @@ PROVISIONING_LATENCY = "bigfleet_shard_provisioning_latency_seconds"
 HELD_REASON = "it would withdraw nearly all demand; applied once confirmed"
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """A roll-up on its way to the engine, and the session that waits to hear of it."""
 
     rollup: Rollup

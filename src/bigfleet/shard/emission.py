@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bigfleet.engine.results import Action, ActionKind, Disposition
 from bigfleet.model.machine import MachineState
@@ -25,11 +26,11 @@ from bigfleet.shard.state import ShardState
 
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
 KEPT_ACTIONS = 1000
+_KINDS = {kind: kind.name.capitalize() for kind in ActionKind}
 ACQUISITIONS = frozenset({ActionKind.BOOTSTRAP, ActionKind.PROVISION})
 
 
-@dataclass(frozen=True, slots=True)
-class ActionTaken:
+class ActionTaken(Struct, frozen=True):
     """One line of the list of last actions: what was decided and, once known, how it ended."""
 
     at: int
@@ -248,6 +249,8 @@ class Emission:
         )
 
     def _count(self, counts: Counter[tuple[Disposition, ActionKind]], deduped: int) -> None:
+        if not counts:
+            return
         turn = self._state.turn
         names = {
             Disposition.EMIT: "bigfleet_shard_actions_total",
@@ -271,4 +274,4 @@ def _value(record: Record, key: str) -> str | None:
 
 
 def _kind(kind: ActionKind) -> str:
-    return kind.name.capitalize()
+    return _KINDS[kind]

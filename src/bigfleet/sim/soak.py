@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from bigfleet.engine.batches import NONE, Rollup, Shape
-from bigfleet.engine.results import Disposition
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.penalty import bucket_for
 from bigfleet.model.profile import Profile
@@ -32,6 +31,7 @@ from bigfleet.sim.kernel import SECOND
 
 GPU = "nvidia.com/gpu"
 CYCLE = 10 * SECOND
+ACTIONS = "bigfleet_shard_actions_total"
 
 _AFTER = {
     ev.CallKind.CREATE: MachineState.IDLE,
@@ -140,6 +140,7 @@ class Soak:
             ev.CallProvider: lambda wanted: self._inbox.append(self.provider.call(wanted)),
             ev.StartList: lambda wanted: self._inbox.append(self.provider.list(wanted, self.now)),
             ev.WakeSession: lambda wanted: self._inbox.append(ev.SessionWritable(wanted.session)),
+            ev.Count: self._count,
         }
         self._carry_out(self.core.start(self.now))
         for number in range(config.clusters):
@@ -188,10 +189,11 @@ class Soak:
 
     def _step(self, wanted: ev.RunStep) -> None:
         result = take_step(self._engine, wanted)
-        for action in result.actions.rows():
-            if action.disposition == Disposition.EMIT:
-                self.actions[action.kind.name.capitalize()] += 1
         self._inbox.append(ev.StepDone(wanted.step, result))
+
+    def _count(self, counted: ev.Count) -> None:
+        if counted.metric == ACTIONS:
+            self.actions[counted.labels[0]] += int(counted.amount)
 
     def _pump(self) -> None:
         inbox, handle = self._inbox, self.core.handle

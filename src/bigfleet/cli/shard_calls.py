@@ -1,0 +1,69 @@
+"""How a command line asks one shard: where it is, who asks, and refusals turned into one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import grpc
+import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from bigfleet.cli.commands import CommandError
+from bigfleet.transport.certificates import TlsFiles
+from bigfleet.transport.channel import channel
+
+Shard = Annotated[str, typer.Option("--shard", help="The shard's gRPC address.", metavar="HOST:PORT")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds the whole question may take.", min=0.1)]
+Limit = Annotated[int, typer.Option("--limit", help="At most so many rows; 0 is all.", min=0)]
+DEFAULT_SHARD = "127.0.0.1:7780"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One shard and how to reach it."""
+
+    address: str
+    tls: TlsFiles
+    insecure: bool
+    seconds: float
+
+    def ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
+        """The answer; a refusal or an absent shard ends the command with one sentence."""
+        try:
+            return asyncio.run(self._ask(question))
+        except grpc.aio.AioRpcError as error:
+            code, details = error.code().name, error.details() or "no details"
+            raise CommandError(f"shard {self.address}: {code}: {details}") from error
+        except TimeoutError as error:
+            raise CommandError(f"shard {self.address} did not answer within {self.seconds:g} s") from error
+
+    async def _ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
+        async with asyncio.timeout(self.seconds), channel(self.address, tls=self.tls, insecure=self.insecure) as opened:
+            return await question(opened)
+
+
+async def gathered(pages: AsyncIterable[T]) -> list[T]:
+    return [page async for page in pages]
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message under its field names of the contract."""
+    made: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return made
+
+
+def at(nanos: int) -> str:
+    """A time for people; a dash for none."""
+    return datetime.fromtimestamp(nanos // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if nanos else "-"
+
+
+def amounts(resources: Any) -> str:
+    """Resources as `cpu 2, memory 4Gi`."""
+    return ", ".join(f"{name} {amount}" for name, amount in sorted(resources.items())) or "-"
