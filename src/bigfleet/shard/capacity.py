@@ -15,6 +15,8 @@ from bigfleet.shard.sessions import Session
 from bigfleet.shard.state import ShardState
 
 NOTHING = (0, "NONE", 0.0)
+# Clusters looked at in one step, those that have waited longest first: a thousand at once would hold up the step.
+CLUSTERS_PER_STEP = 200
 Content = tuple[int, str, float]
 
 
@@ -37,12 +39,14 @@ class Hints:
         now, interval = self._state.now, self._state.config.available_capacity_interval
         self._asked = ()
         if now >= self._quiet_until:
-            due = {
+            at = {
                 session.cluster: session.hints_at + interval if session.hints_at else 0
                 for session in self._state.sessions
             }
-            self._asked = tuple(cluster for cluster, at in due.items() if now >= at)
-            self._quiet_until = min((at for at in due.values() if at > now), default=now + interval)
+            due = sorted((cluster for cluster, since in at.items() if now >= since), key=at.__getitem__)
+            self._asked = tuple(due[:CLUSTERS_PER_STEP])
+            if len(due) <= CLUSTERS_PER_STEP:
+                self._quiet_until = min((since for since in at.values() if since > now), default=now + interval)
         return self._asked
 
     def update(self, rows: Iterable[results.AvailableCapacity]) -> None:

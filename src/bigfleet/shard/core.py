@@ -10,9 +10,9 @@ is made from the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from typing import assert_never
 
-from bigfleet.engine.results import Shortfall
 from bigfleet.shard.calls import LANE_TIMER
 from bigfleet.shard.calls import TIMER as OPERATION_TIMER
 from bigfleet.shard.capacity import Hints
@@ -65,6 +65,7 @@ from bigfleet.shard.reconcile import WATCH, Reconcile
 from bigfleet.shard.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.resume import Resume
+from bigfleet.shard.shortfalls import Short, folded
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
 
@@ -110,7 +111,7 @@ class ShardCore:
             LANE_TIMER: lambda _: None,
             CYCLE_TIMER: lambda _: None,
         }
-        self._escalated: frozenset[object] = frozenset()
+        self._escalated: frozenset[str] = frozenset()
         self._published: Published | None = None
 
     # ---------------------------------------------------------------------------------------------------------- driving
@@ -253,7 +254,7 @@ class ShardCore:
         last.result, last.at, last.cycle = result, state.now, event.step
         self.demand.settle(result.rollups)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
-        last.shortfalls = tuple(result.shortfalls.rows())
+        last.shortfalls = folded(result.shortfalls)
         if not state.halted:
             self.emission.take_back_drains(self.executor, result.verdicts)
         self._tell(last.shortfalls)
@@ -272,12 +273,12 @@ class ShardCore:
             state.wants_cycle = True
         self.hints.update(result.available.rows())
 
-    def _tell(self, shortfalls: tuple[Shortfall, ...]) -> None:
+    def _tell(self, shortfalls: tuple[Short, ...]) -> None:
         if shortfalls:
-            oldest = sorted(shortfalls, key=lambda short: (short.since, short.key.fingerprint))
-            top = list(dict.fromkeys(short.key.fingerprint for short in oldest))[:3]
+            oldest = nsmallest(3, shortfalls, key=lambda short: (short.since, short.fingerprint))
+            top = [short.fingerprint for short in oldest]
             self.state.turn.log("warning", "shortfalls detected", count=len(shortfalls), top=top)
-        escalated = frozenset(short.key for short in shortfalls if short.escalated)
+        escalated = frozenset(short.fingerprint for short in shortfalls if short.escalated)
         if escalated - self._escalated:
             self.state.turn.emit(ReportNow())
         self._escalated = escalated

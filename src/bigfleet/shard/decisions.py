@@ -16,6 +16,7 @@ from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Sh
 if TYPE_CHECKING:
     from bigfleet.engine import Engine
     from bigfleet.shard.events import RunStep
+    from bigfleet.shard.shortfalls import Shorts
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -45,7 +46,7 @@ class StepResult(Protocol):
     def verdicts(self) -> Verdicts: ...
 
     @property
-    def shortfalls(self) -> Rows[Shortfall]: ...
+    def shortfalls(self) -> Rows[Shortfall] | Shorts: ...
 
     @property
     def available(self) -> Rows[AvailableCapacity]: ...

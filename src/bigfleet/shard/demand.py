@@ -152,6 +152,13 @@ class Demand:
         known = self.clusters.get(cluster)
         return Resources.ZERO if known is None or known.rollup is None else known.rollup.overhead
 
+    def any_profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
+        """The profile of this fingerprint, whoever asks for it."""
+        found = self.profile(cluster, fingerprint)
+        if found is not None or cluster:
+            return found
+        return next((p for each in self.clusters.values() if (p := each.profiles.get(fingerprint)) is not None), None)
+
     def came_up(self, cluster: str, fingerprint: str) -> None:
         """A machine is Configured for this need: the first time, tell how long that took."""
         known = self.clusters.get(cluster)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bigfleet.shard.decisions import Listed
+from bigfleet.shard.shortfalls import Shorts, folded
 from bigfleet.shard.worker import Worker
 
 if TYPE_CHECKING:
     from bigfleet.engine import Engine, StepResult
-    from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall
+    from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome
     from bigfleet.shard.decisions import Verdicts
     from bigfleet.shard.events import RunStep
 
@@ -39,13 +40,14 @@ class Decided:
 
     actions: Listed[Action]
     verdicts: Verdicts
-    shortfalls: Listed[Shortfall]
+    shortfalls: Shorts
     available: Listed[AvailableCapacity]
     rejected: Mapping[str, int]
     rollups: Mapping[str, RollupOutcome]
     deferred: int
     capped: int
     seconds: float
+    processor_seconds: float
     phases: Mapping[str, float]
 
 
@@ -92,6 +94,7 @@ class EngineThread:
     def _step(self, wanted: RunStep) -> Decided:
         self._record(wanted)
         began = last = time.monotonic()
+        worked = time.thread_time()
         phases: dict[str, float] = {}
 
         def probe(name: str) -> None:
@@ -106,7 +109,7 @@ class EngineThread:
         )
         self._latest = Latest(wanted.step, wanted.now, result)
         made = Listed(tuple(result.actions.rows()))
-        shortfalls = Listed(tuple(result.shortfalls.rows()))
+        shortfalls = Shorts(folded(result.shortfalls))
         available = Listed(tuple(row for name in wanted.hints for row in self._engine.available_capacity(name)))
         probe("publish")
         return Decided(
@@ -119,5 +122,6 @@ class EngineThread:
             int(result.deferred),
             int(result.capped),
             time.monotonic() - began,
+            time.thread_time() - worked,
             phases,
         )
