@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.cells import CONFIGURED, FIRST_UNIT, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.credit import anything, creating_cells, credit_plain, log_room, make_lists, note, take
 from bigfleet.engine.free import acquire_from, free_room, idle_list, speculative_list
-from bigfleet.engine.gang import STALLED, acquire_gang, serve_gang
+from bigfleet.engine.gang import STALLED, acquire_gang, note_parking, serve_gang
 from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SPREAD
 from bigfleet.engine.spread import (
@@ -126,6 +126,9 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             w.lists.meta[LISTS_USED] = lists_before
             w.lists.meta[CELLS_USED] = cells_before
             return at
+        for entry in range(owners.entry[owner], end if owners.stall[owner] < 0 else owners.stall[owner]):
+            if w.e.kind[entry] == GANG:
+                note_parking(w, rules, w.parts.credit, entry)
         owners.logged[owner] = w.log.meta[LOG_USED] - log_before
         excess = 0
         configured = 0
