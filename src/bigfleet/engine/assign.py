@@ -248,8 +248,11 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int) -> i
                     acquire_from(w, left, entry, part, speculative_list(w, prof), -1, -1)
         else:
             if not going_on:
+                # Counted from the log: domains of machines that were looked at and not taken do not count.
                 if stalled:
                     credit_spread(w, w.late, left, entry, True)
+                    w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
+                    recount_spread(w, w.late, entry)
                 else:
                     recount_spread(w, w.log, entry)
                 open_universe(w, entry)

@@ -59,7 +59,7 @@ def explain(
         price_per_hour=sum(each.price * each.count for each in granted),
         effective_cost_per_hour=sum(each.effective_cost * each.count for each in granted),
         awaits_drain=standing is Standing.AWAITS_DRAIN,
-        lost=() if standing is Standing.SATISFIED else lost_by(holdings, entry),
+        lost=lost_by(holdings, entry) if standing is Standing.SHORT else (),
         remedy=remedy,
         remedy_at=case.at,
         trials=case.trials.made,

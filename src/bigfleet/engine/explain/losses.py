@@ -189,13 +189,15 @@ def _claimed(holdings: Holdings, entry: int, other: int, cell: int) -> _Cause:
         return (Why.IN_FLIGHT, "", *winner)
     if theirs > mine:
         return (Why.PRIORITY, "", *winner)
-    if int(w.e.cluster[other]) == int(w.e.cluster[entry]) and int(w.cells.state[cell]) == CONFIGURED and theirs < mine:
-        return (_placement(holdings, entry, cell) or Why.SAME_CLUSTER, "", *winner)
+    placed = _placement(holdings, entry, cell)
+    elsewhere = int(w.cells.state[cell]) == CONFIGURED and int(w.e.cluster[other]) != int(w.e.cluster[entry])
+    if theirs == mine and elsewhere:
+        return (Why.EQUAL_PRIORITY, "", *winner)
     if theirs == mine:
         higher = int(w.p.precedence[w.e.prof[other]]) < int(w.p.precedence[w.e.prof[entry]])
-        return (Why.PENALTY if higher else _placement(holdings, entry, cell) or Why.ARRIVAL, "", *winner)
-    held = _held_back(holdings, entry)
-    return (held or _placement(holdings, entry, cell) or Why.LOWER_PRIORITY, "", *winner)
+        return (Why.PENALTY if higher else placed or Why.ARRIVAL, "", *winner)
+    held = _held_back(holdings, entry) if elsewhere else None
+    return (held or placed or Why.NOT_USEFUL, "", *winner)
 
 
 def _held_back(holdings: Holdings, entry: int) -> Why | None:
