@@ -31,7 +31,7 @@ from bigfleet.transport import channel
 from bigfleet.wire import capacity_pb2, shard_pb2_grpc
 from tools.chaos_witness import FAILED, SERVING, Witness
 from tools.meddling import Meddler
-from tools.processes import INTERPRETED, LocalFleet, Program
+from tools.processes import BIGFLEET, INTERPRETED, LocalFleet, Program
 
 CALM_SECONDS = 60.0
 EVENTS_PER_CALM = 5
@@ -120,6 +120,7 @@ class Chaos:
     broken: set[str] = field(default_factory=set)
     rails: tuple[bool, bool] = (False, False)
     history: list[str] = field(default_factory=list)
+    told_all: bool = False
 
     async def run(self, events: int) -> None:
         async with AsyncExitStack() as stack:
@@ -128,6 +129,8 @@ class Chaos:
             await stack.enter_async_context(self.meddler.running())
             self.fleet.reach_provider_at(self.meddler.address)
             self.witness = Witness(self.fleet)
+            clock = [sys.executable, "-m", "tools.shifted_clock", str(self.folder / "clock")]
+            self.fleet.shard.argv[: len(BIGFLEET)] = clock
             self.operators = {name: self._operator(name, clusters) for name, clusters in OPERATORS.items()}
             stack.callback(self._kill_all)
             self._tell_demand()
@@ -218,8 +221,17 @@ class Chaos:
         self.demand["pool-low"] = ("pool", self.dice.randint(0, 4), LOW)
         self._tell_demand()
 
+    async def jump_clock(self) -> None:
+        """Somebody sets the clock of the shard's host, sometimes just before the shard dies."""
+        ahead = self.dice.choice((-86_400, -3600, -90, -5, 0, 5, 90, 3600, 86_400))
+        draft = self.folder / "clock.draft"
+        draft.write_text(str(ahead))
+        draft.replace(self.folder / "clock")
+        if self.dice.random() < 0.5:
+            await self.kill_shard()
+
     async def lose_hosts(self) -> None:
-        # Not of the pool: a fake that is killed before it lists a lost host again never does, and the pool is small.
+        # Not of the pool: an owned host that is lost is gone for good, and the pool is small.
         kind = self.dice.choice(("steady", "swing"))
         await self._inject({"do": "lose-hosts", "offering": kind, "count": self.dice.randint(1, 3)})
 
@@ -294,7 +306,7 @@ class Chaos:
             self._require_alive()
             for kind in ("steady", "swing", "pool"):
                 await self._inject({"do": "repair", "offering": kind}, harmful=False)
-            what = await self.witness.unsettled(self.demand, told_all=not self.meddler.done["shard frame dropped"])
+            what = await self.witness.unsettled(self.demand, told_all=self._told_all())
             if not what:
                 break
             await asyncio.sleep(0.2)
@@ -309,6 +321,10 @@ class Chaos:
                 "memory_mib": {program.name: round(program.resident() / 2**20) for program in self._programs()},
             }
         )
+
+    def _told_all(self) -> bool:
+        """Whether every cluster must know of its machines; of a frame lost on the way only a new stream hears."""
+        return self.told_all or not self.meddler.done["shard frame dropped"]
 
     async def _watch(self) -> None:
         """All the time: never is more on its way into service than was ever wanted, except to replace what broke."""
@@ -334,7 +350,7 @@ class Chaos:
         """New streams hear the truth; then look at what the run has used up."""
         for name in self.operators:
             await self._restart_operator(name)
-        self.meddler.done["shard frame dropped"] = 0
+        self.told_all = True
         await self._calm("the end, with new streams")
         if not self.calms[-1]["seconds"] < CALM_SECONDS:
             return
@@ -382,6 +398,7 @@ EVENTS: dict[str, tuple[int, Callable[[Chaos], Awaitable[None]]]] = {
     "break machines": (2, Chaos.break_machines),
     "acknowledge and kill": (1, Chaos.acknowledge_and_kill),
     "replace stream": (1, Chaos.replace_stream),
+    "jump clock": (2, Chaos.jump_clock),
 }
 
 

@@ -50,6 +50,8 @@ class Cycles:
             "cycle_p50_ms": percentile(whole, 0.5),
             "cycle_p99_ms": percentile(whole, 0.99),
             "cycle_max_ms": percentile(whole, 1.0),
+            # What a cycle took of a processor: on a busy machine the honest half of a wall time.
+            "cycle_cpu_ms": spread([line["cpu"] * 1000 for line in self._lines]),
             "phase_p50_ms": {
                 name: percentile([line.get(name, 0.0) * 1000 for line in self._lines], 0.5) for name in sorted(parts)
             },
@@ -132,6 +134,11 @@ async def started(made: Running) -> dict[str, float]:
 def percentile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else 0.0
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """p50, p99 and the largest."""
+    return {name: percentile(values, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
 
 
 def _wait_for_provider(fleet: LocalFleet, seconds: float = 600.0) -> None:

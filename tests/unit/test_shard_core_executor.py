@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from bigfleet.shard import events as ev
 from tests.strategies.shard_world import S, World, cpu, test_config
@@ -177,7 +178,7 @@ def test_a_garbage_ack_fails_the_machine_keeps_its_price_and_is_counted() -> Non
     world.provider.call = call_seen.append  # type: ignore[method-assign]
     world.run(10)
     (call,) = call_seen
-    bad = replace(unit.record(), state=S.IDLE, host="h", shape=replace(unit.shape, price=-1.0))
+    bad = structs.replace(unit.record(), state=S.IDLE, host="h", shape=replace(unit.shape, price=-1.0))
     world.post(ev.CallDone(call.op, bad))
     record = world.core.state.fleet.machines["s0"]
     assert record.state == S.FAILED and "ack rejected" in record.error and record.shape.price == 3.0

@@ -30,7 +30,7 @@ from bigfleet.engine.credit import (
     take,
 )
 from bigfleet.engine.free import acquire_from, free_room, idle_list, speculative_list
-from bigfleet.engine.gang import STALLED, acquire_gang, serve_gang
+from bigfleet.engine.gang import STALLED, acquire_gang, note_parking, serve_gang
 from bigfleet.engine.jit import I4, I8, I8M, inner, kernel, prefetch
 from bigfleet.engine.logbook import with_slack
 from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SETTLED, SPREAD
@@ -228,6 +228,10 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             w.lists.meta[LISTS_USED] = lists_before
             w.lists.meta[CELLS_USED] = cells_before
             return at
+        if owners.choosy[owner] != 0:
+            for entry in range(start, credited):
+                if w.e.kind[entry] == GANG:
+                    note_parking(w, rules, w.parts.credit, entry)
         _keep_log(w, owner, log_before, start, credited)
         excess = 0
         configured = 0
@@ -469,8 +473,11 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, shor
                     acquire_from(w, left, entry, part, speculative_list(w, prof), -1, -1)
         else:
             if not going_on:
+                # Counted from the log: domains of machines that were looked at and not taken do not count.
                 if stalled:
                     credit_spread(w, w.late, left, entry, True)
+                    w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
+                    recount_spread(w, w.late, entry)
                 else:
                     recount_spread(w, w.log, entry)
                 open_universe(w, entry)

@@ -30,10 +30,12 @@ from bigfleet.engine.cells import OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.columns import grown, made, room
 from bigfleet.engine.demand import Demand
 from bigfleet.engine.entries import build_entries
+from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, copied, explain
 from bigfleet.engine.fleet import NEVER, Fleet
 from bigfleet.engine.fold import fold_gangs
 from bigfleet.engine.ids import USED
 from bigfleet.engine.logbook import compact, logged
+from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.preempt import (
@@ -67,7 +69,7 @@ from bigfleet.engine.reclaim import (
     survey,
     token_time,
 )
-from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, RollupOutcome
+from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, NeedKey, RollupOutcome
 from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, next_change
 from bigfleet.engine.tally import Columns, Counts
 from bigfleet.engine.verdict import VerdictBatch
@@ -90,7 +92,8 @@ Probe = Callable[[str], None]
 
 
 class Reporter(Protocol):
-    """Somebody who wants to know what each step decided and why; nobody pays when there is none."""
+    """Somebody who wants to know what each step decided; nobody pays when there is none. `explain.LossReporter` is one
+    that also hears why candidates were lost."""
 
     def decided(self, result: StepResult) -> None: ...
 
@@ -112,8 +115,8 @@ class StepResult:
 
 
 @dataclass
-class _Last:
-    """What the previous step was given, to see whether another one can differ."""
+class Latest:
+    """What the previous step was given and decided: to see whether another one can differ, and to explain it."""
 
     policy: Policy
     conditions: Conditions
@@ -175,7 +178,7 @@ class Engine:
         self._ranked = made(Ranked, MAX_LISTS)
         self._clock = np.zeros(1, np.int64)
         self._epoch = 0
-        self._last: _Last | None = None
+        self._last: Latest | None = None
         self._holds: tuple[Policy | None, int] = (None, 0)
         self._broken = False
         self._retry_all = True
@@ -227,7 +230,7 @@ class Engine:
         w = self._preempt(w, pending, policy, conditions)
         tell("preempt")
         result, stable = self._decide(w, pending, rules, policy, conditions, rejected, rollups, tell)
-        self._last = _Last(policy, conditions, result, stable)
+        self._last = Latest(policy, conditions, result, stable)
         tell("publish")
         return self._report(result)
 
@@ -236,7 +239,7 @@ class Engine:
             self.reporter.decided(result)
         return result
 
-    def _again(self, last: _Last, now: int) -> StepResult:
+    def _again(self, last: Latest, now: int) -> StepResult:
         """The previous decision, seen from now."""
         before = last.result
         result = replace(
@@ -554,6 +557,27 @@ class Engine:
         prices = k.price[:n][mine & (idle > 0)]
         return int(idle[mine].sum()), int(speculative[mine].sum()), float(prices.min()) if len(prices) else 0.0
 
+    @property
+    def latest(self) -> Latest | None:
+        """The last step, None before the first."""
+        return self._last
+
+    def explain(self, key: NeedKey, kinds: tuple[RemedyKind, ...] = REMEDIES, trials: int = TRIALS) -> Explanation:
+        """Why a need got what it got, and the first single change that would satisfy it (`docs/engine.md` §8)."""
+        return explain(self, key, kinds, trials)
+
+    def copy(self) -> Engine:
+        """An engine of its own in the same state, for questions that begin with "what if"."""
+        return copied(self)
+
+    def machine(self, id: str) -> MachineRow | None:
+        """One machine as the engine knows it, None if it does not."""
+        return one_machine(self.fleet, id)
+
+    def machines(self, where: MachineFilter = ANY_MACHINE, after: str = "", limit: int = 500) -> list[MachineRow]:
+        """The first machines of a kind behind an id, in text order of their ids."""
+        return page_of_machines(self.fleet, where, after, limit)
+
     def warm(self, progress: jit.Progress | None = None) -> None:
         """Compiles every kernel, or loads it from the cache, telling (done, total)."""
         jit.warm(progress)
@@ -722,4 +746,4 @@ def _nothing(machines: MachineBatch | None, demand: DemandBatch | None) -> bool:
     )
 
 
-__all__ = ["Engine", "Reporter", "StepResult"]
+__all__ = ["Engine", "Latest", "Reporter", "StepResult"]

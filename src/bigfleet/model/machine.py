@@ -32,10 +32,11 @@ class MachineState(IntEnum):
     DELETING = 7
     FAILED = 8
 
-    @property
-    def label(self) -> str:
-        """Its name in metrics, logs and documents: `Speculative`, …"""
-        return self.name.capitalize()
+    label: str
+    """Its name in metrics, logs and documents: `Speculative`, …"""
+
+    def __init__(self, number: int) -> None:
+        self.label = self._name_.capitalize()
 
 
 class CapacityType(IntEnum):

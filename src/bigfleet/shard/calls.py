@@ -66,7 +66,7 @@ class Calls:
     def dispatch(self) -> None:
         """Send what the limits allow."""
         for lane in self._lanes.values():
-            if lane.suspect and self._state.now < lane.not_before:
+            if not lane.waiting or (lane.suspect and self._state.now < lane.not_before):
                 continue
             limit = 1 if lane.suspect else self._state.config.execute_concurrency
             while lane.waiting and lane.inflight < limit:
@@ -88,6 +88,8 @@ class Calls:
     def heard(self, provider: str, *, alive: bool) -> None:
         """A call ended: with an answer of whatever kind, or because nobody was there."""
         lane = self._lanes[provider]
+        if alive and not lane.silent:
+            return
         lane.silent = 0 if alive else lane.silent + 1
         if lane.suspect:
             config = self._state.config
@@ -144,4 +146,8 @@ class Calls:
         state.timers.arm(TIMER, operation.machine.key, deadline + WATCHDOG_SLACK)
 
     def _lane(self, operation: Operation) -> Lane:
-        return self._lanes.setdefault(operation.machine.provider, Lane())
+        provider = operation.machine.shape.provider
+        lane = self._lanes.get(provider)
+        if lane is None:
+            lane = self._lanes[provider] = Lane()
+        return lane

@@ -15,6 +15,8 @@ from bigfleet.shard.sessions import Session
 from bigfleet.shard.state import ShardState
 
 NOTHING = (0, "NONE", 0.0)
+# Clusters looked at in one step, those that have waited longest first: a thousand at once would hold up the step.
+CLUSTERS_PER_STEP = 200
 Content = tuple[int, str, float]
 
 
@@ -26,10 +28,25 @@ class Hints:
         self._demand = demand
         self._current: dict[str, dict[str, Content]] = {}
         self._asked: tuple[str, ...] = ()
+        # No session's turn comes before this instant; a new session is always due.
+        self._quiet_until = 0
+
+    def connected(self) -> None:
+        self._quiet_until = 0
 
     def ask(self) -> tuple[str, ...]:
         """Clusters whose hints the next step should work out."""
-        self._asked = tuple(session.cluster for session in self._state.sessions if self._due(session))
+        now, interval = self._state.now, self._state.config.available_capacity_interval
+        self._asked = ()
+        if now >= self._quiet_until:
+            at = {
+                session.cluster: session.hints_at + interval if session.hints_at else 0
+                for session in self._state.sessions
+            }
+            due = sorted((cluster for cluster, since in at.items() if now >= since), key=at.__getitem__)
+            self._asked = tuple(due[:CLUSTERS_PER_STEP])
+            if len(due) <= CLUSTERS_PER_STEP:
+                self._quiet_until = min((since for since in at.values() if since > now), default=now + interval)
         return self._asked
 
     def update(self, rows: Iterable[results.AvailableCapacity]) -> None:
@@ -70,8 +87,3 @@ class Hints:
 
     def forget(self, cluster: str) -> None:
         self._current.pop(cluster, None)
-
-    def _due(self, session: Session) -> bool:
-        return (
-            not session.hints_at or self._state.now - session.hints_at >= self._state.config.available_capacity_interval
-        )

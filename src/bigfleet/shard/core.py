@@ -10,9 +10,9 @@ is made from the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from typing import assert_never
 
-from bigfleet.engine.results import Shortfall
 from bigfleet.shard.calls import LANE_TIMER
 from bigfleet.shard.calls import TIMER as OPERATION_TIMER
 from bigfleet.shard.capacity import Hints
@@ -65,6 +65,7 @@ from bigfleet.shard.reconcile import WATCH, Reconcile
 from bigfleet.shard.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.resume import Resume
+from bigfleet.shard.shortfalls import Short, folded
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
 
@@ -101,21 +102,30 @@ class ShardCore:
             self.reconcile,
             self._last,
         )
-        self._escalated: frozenset[object] = frozenset()
+        self._due: dict[str, Callable[[str], None]] = {
+            OPERATION_TIMER: self.executor.overdue,
+            LIST_TIMER: self.reconcile.begin,
+            REREAD_TIMER: self.rereads.due,
+            WATCH: self.reconcile.overdue,
+            # Being awake is enough: calls and steps that are due follow every event.
+            LANE_TIMER: lambda _: None,
+            CYCLE_TIMER: lambda _: None,
+        }
+        self._escalated: frozenset[str] = frozenset()
         self._published: Published | None = None
 
     # ---------------------------------------------------------------------------------------------------------- driving
 
     def start(self, now: int) -> list[Instruction]:
         """The first call: begin to list the providers and arm the first cycle."""
-        self.state.turn.begin(now)
+        self.state.begin(now)
         self.cycle.start()
         self.reconcile.start()
         return self._end()
 
     def handle(self, event: Event, now: int) -> list[Instruction]:
         """One event; returns what to do about it, in order."""
-        self.state.turn.begin(now)
+        self.state.begin(now)
         self._give(event)
         return self._end()
 
@@ -184,18 +194,9 @@ class ShardCore:
                 assert_never(event)
 
     def _timers(self) -> None:
-        due: dict[str, Callable[[str], None]] = {
-            OPERATION_TIMER: self.executor.overdue,
-            LIST_TIMER: self.reconcile.begin,
-            REREAD_TIMER: self.rereads.due,
-            WATCH: self.reconcile.overdue,
-            # Being awake is enough: calls and steps that are due follow every event.
-            LANE_TIMER: lambda _: None,
-            CYCLE_TIMER: lambda _: None,
-        }
         while (timer := self.state.timers.take(self.state.now)) is not None:
             kind, key = timer
-            due[kind](key)
+            self._due[kind](key)
 
     # --------------------------------------------------------------------------------------------------------- sessions
 
@@ -205,6 +206,7 @@ class ShardCore:
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
         self.demand.connect(session)
+        self.hints.connected()
         self.state.sessions.wake(session)
 
     def _close(self, event: SessionClosed) -> None:
@@ -252,7 +254,7 @@ class ShardCore:
         last.result, last.at, last.cycle = result, state.now, event.step
         self.demand.settle(result.rollups)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
-        last.shortfalls = tuple(result.shortfalls.rows())
+        last.shortfalls = folded(result.shortfalls)
         if not state.halted:
             self.emission.take_back_drains(self.executor, result.verdicts)
         self._tell(last.shortfalls)
@@ -271,12 +273,12 @@ class ShardCore:
             state.wants_cycle = True
         self.hints.update(result.available.rows())
 
-    def _tell(self, shortfalls: tuple[Shortfall, ...]) -> None:
+    def _tell(self, shortfalls: tuple[Short, ...]) -> None:
         if shortfalls:
-            oldest = sorted(shortfalls, key=lambda short: (short.since, short.key.fingerprint))
-            top = list(dict.fromkeys(short.key.fingerprint for short in oldest))[:3]
+            oldest = nsmallest(3, shortfalls, key=lambda short: (short.since, short.fingerprint))
+            top = [short.fingerprint for short in oldest]
             self.state.turn.log("warning", "shortfalls detected", count=len(shortfalls), top=top)
-        escalated = frozenset(short.key for short in shortfalls if short.escalated)
+        escalated = frozenset(short.fingerprint for short in shortfalls if short.escalated)
         if escalated - self._escalated:
             self.state.turn.emit(ReportNow())
         self._escalated = escalated

@@ -7,14 +7,16 @@ The engine's tables render rows until its next step begins; what the core keeps 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall, Verdict
 
 if TYPE_CHECKING:
     from bigfleet.engine import Engine
     from bigfleet.shard.events import RunStep
+    from bigfleet.shard.shortfalls import Shorts
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -44,7 +46,7 @@ class StepResult(Protocol):
     def verdicts(self) -> Verdicts: ...
 
     @property
-    def shortfalls(self) -> Rows[Shortfall]: ...
+    def shortfalls(self) -> Rows[Shortfall] | Shorts: ...
 
     @property
     def available(self) -> Rows[AvailableCapacity]: ...
@@ -62,8 +64,7 @@ class StepResult(Protocol):
     def capped(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
+class Listed(Struct, Generic[T], frozen=True):
     """Rows that exist already."""
 
     items: tuple[T, ...]
@@ -72,8 +73,7 @@ class Listed(Generic[T]):
         return self.items
 
 
-@dataclass(frozen=True, slots=True)
-class TakenStep:
+class TakenStep(Struct, frozen=True):
     """A step's result together with the hints that were asked for."""
 
     actions: Rows[Action]

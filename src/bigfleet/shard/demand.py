@@ -7,8 +7,10 @@ cluster counts. An operator hears of its roll-up once the engine has decided abo
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bigfleet.engine.batches import NONE, DemandBatch, Rollup
 from bigfleet.engine.results import NeedKey, RollupOutcome
@@ -28,8 +30,7 @@ PROVISIONING_LATENCY = "bigfleet_shard_provisioning_latency_seconds"
 HELD_REASON = "it would withdraw nearly all demand; applied once confirmed"
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """A roll-up on its way to the engine, and the session that waits to hear of it."""
 
     rollup: Rollup
@@ -145,6 +146,18 @@ class Demand:
     def profile(self, cluster: str, fingerprint: str) -> Profile | None:
         known = self.clusters.get(cluster)
         return None if known is None else known.profiles.get(fingerprint)
+
+    def overhead(self, cluster: str) -> Resources:
+        """What every node of the cluster loses to its own daemons."""
+        known = self.clusters.get(cluster)
+        return Resources.ZERO if known is None or known.rollup is None else known.rollup.overhead
+
+    def any_profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
+        """The profile of this fingerprint, whoever asks for it."""
+        found = self.profile(cluster, fingerprint)
+        if found is not None or cluster:
+            return found
+        return next((p for each in self.clusters.values() if (p := each.profiles.get(fingerprint)) is not None), None)
 
     def came_up(self, cluster: str, fingerprint: str) -> None:
         """A machine is Configured for this need: the first time, tell how long that took."""

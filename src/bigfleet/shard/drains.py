@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec.json import encode
+
 from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.names import DRAIN_REPORTS, RECLAIM_CANCEL
@@ -203,7 +205,7 @@ class Drains:
             "reason": operation.reason,
             "cycle": operation.cycle,
         }
-        self._state.turn.write(Table.DRAIN, operation.journal_key, json.dumps(row, sort_keys=True))
+        self._state.turn.write(Table.DRAIN, operation.journal_key, encode(row).decode())
 
 
 def _parse(key: str, text: str) -> JournalledDrain | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bigfleet.engine.results import Action, ActionKind, Disposition
 from bigfleet.model.machine import MachineState
@@ -25,11 +26,11 @@ from bigfleet.shard.state import ShardState
 
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
 KEPT_ACTIONS = 1000
+_KINDS = {kind: kind.name.capitalize() for kind in ActionKind}
 ACQUISITIONS = frozenset({ActionKind.BOOTSTRAP, ActionKind.PROVISION})
 
 
-@dataclass(frozen=True, slots=True)
-class ActionTaken:
+class ActionTaken(Struct, frozen=True):
     """One line of the list of last actions: what was decided and, once known, how it ended."""
 
     at: int
@@ -80,12 +81,13 @@ class Emission:
             if profile is None or profile.same is not None or profile.strict_spread is not None:
                 continue
             deficit, unit = verdict.deficit, parse_canonical(verdict.key.min_unit)
+            overhead = self._demand.overhead(verdict.key.cluster)
             for operation in list(mine):
                 if deficit.is_zero:
                     break
-                if serves(operation.machine, profile, unit):
+                if serves(operation.machine, profile, unit, overhead):
                     mine.remove(operation)
-                    deficit = deficit.minus(operation.machine.shape.allocatable)
+                    deficit = deficit.minus(operation.machine.shape.allocatable.minus(overhead))
                     executor.cancel_drain(operation)
 
     def ended(self, operation: Operation, outcome: str, detail: str) -> None:
@@ -185,7 +187,7 @@ class Emission:
             if spread is not None and _value(candidate, spread.topology_key) != _value(target, spread.topology_key):
                 continue
             covers = candidate.shape.allocatable.covers(target.shape.allocatable)
-            if covers and serves(candidate, profile, unit):
+            if covers and serves(candidate, profile, unit, self._demand.overhead(action.cluster)):
                 drains.remove(operation)
                 executor.cancel_drain(operation)
                 return True
@@ -248,6 +250,8 @@ class Emission:
         )
 
     def _count(self, counts: Counter[tuple[Disposition, ActionKind]], deduped: int) -> None:
+        if not counts:
+            return
         turn = self._state.turn
         names = {
             Disposition.EMIT: "bigfleet_shard_actions_total",
@@ -271,4 +275,4 @@ def _value(record: Record, key: str) -> str | None:
 
 
 def _kind(kind: ActionKind) -> str:
-    return kind.name.capitalize()
+    return _KINDS[kind]

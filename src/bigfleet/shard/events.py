@@ -1,16 +1,18 @@
 """What the shard core hears and what it asks for: the whole contract between core, shell and simulator.
 
-Frozen values only. The shell performs the instructions of one `handle` call strictly in list order; what follows a
-`Journal` that is not `lazy` may only happen once the journal is durable. Instants are Unix nanoseconds; names of
-frames follow the wire contract, their types do not. `machine` is the shard's key of a machine (`records.py`) on
-sessions and in logs, and the provider's own id on everything that goes to or comes from a provider.
+Immutable values only, and user data never shows in their text. The shell performs the instructions of one `handle`
+call strictly in list order; what follows a `Journal` that is not `lazy` may only happen once the journal is durable.
+Instants are Unix nanoseconds; names of frames follow the wire contract, their types do not. `machine` is the shard's
+key of a machine (`records.py`) on sessions and in logs, and the provider's own id on everything that goes to or comes
+from a provider.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------------------------- facts
 
 
-@dataclass(frozen=True, slots=True)
-class ListedMachine:
+class ListedMachine(Struct, frozen=True):
     """One provider record, decoded and in model units; `metadata` is the provider's echo of `shard_metadata`."""
 
     id: str
@@ -38,8 +39,7 @@ class ListedMachine:
     metadata: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Token of one mutating call: greater epoch wins, then greater sequence."""
 
     shard_id: str
@@ -69,8 +69,7 @@ class Failure(StrEnum):
 # --------------------------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
+class SessionOpened(Struct, frozen=True):
     """A stream said Hello and the shell checked its identity. `session` is unique for the life of the process."""
 
     session: int
@@ -81,19 +80,16 @@ class SessionOpened:
     active_drains: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HelloRepeated:
+class HelloRepeated(Struct, frozen=True):
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionClosed:
+class SessionClosed(Struct, frozen=True):
     session: int
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionWritable:
+class SessionWritable(Struct, frozen=True):
     """The stream can take frames now; the core answers with at most `limit` `SendFrame`s.
 
     When more are waiting the answer ends with another `WakeSession`.
@@ -103,8 +99,7 @@ class SessionWritable:
     limit: int = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RollupReceived:
+class RollupReceived(Struct, frozen=True):
     """Demand of a session.
 
     `rollup` is None when the bytes, timestamp aside, equal the last ones of this cluster that decoded (`unchanged`), or
@@ -119,24 +114,24 @@ class RollupReceived:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapAnswered:
+class BootstrapAnswered(Struct, frozen=True):
     session: int
     request_id: str
-    user_data: bytes = field(default=b"", repr=False)
+    user_data: bytes = b""
     ttl_seconds: int = 0
     error: str = ""
 
+    def __repr__(self) -> str:
+        return f"BootstrapAnswered({self.session}, {self.request_id!r}, {len(self.user_data)} bytes, {self.error!r})"
 
-@dataclass(frozen=True, slots=True)
-class ReclaimAcked:
+
+class ReclaimAcked(Struct, frozen=True):
     session: int
     instruction_id: str
     nodes_started: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainReported:
+class DrainReported(Struct, frozen=True):
     session: int
     instruction_id: str
     machine: str
@@ -144,8 +139,7 @@ class DrainReported:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReported:
+class NodeReported(Struct, frozen=True):
     session: int
     machine: str
     node_name: str = ""
@@ -154,8 +148,7 @@ class NodeReported:
     max_pod_priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ListArrived:
+class ListArrived(Struct, frozen=True):
     """Part of a List whose call began at `began`; the last part is `complete`.
 
     `machines` are the records that changed or, where the shell keeps no index, all of them. `absent` are ids the shell
@@ -174,14 +167,12 @@ class ListArrived:
     revision: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ListFailed:
+class ListFailed(Struct, frozen=True):
     provider: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class MachineRead:
+class MachineRead(Struct, frozen=True):
     """Answer of a Get: the record, or None when the provider does not know the machine."""
 
     provider: str
@@ -190,41 +181,35 @@ class MachineRead:
     record: ListedMachine | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
+class ReadFailed(Struct, frozen=True):
     provider: str
     machine: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDone:
+class CallDone(Struct, frozen=True):
     """A mutating call was acknowledged with the provider's snapshot."""
 
     op: int
     record: ListedMachine
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailed:
+class CallFailed(Struct, frozen=True):
     op: int
     failure: Failure
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepDone:
+class StepDone(Struct, frozen=True):
     step: int
     result: StepResult
 
 
-@dataclass(frozen=True, slots=True)
-class TimerDue:
+class TimerDue(Struct, frozen=True):
     """The instant of `core.next_timer()` has come (or any later one)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RailsSet:
+class RailsSet(Struct, frozen=True):
     """An admin or the coordinator flipped a switch; None leaves it as it is."""
 
     paused: bool | None = None
@@ -232,8 +217,7 @@ class RailsSet:
     who: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipReceived:
+class OwnershipReceived(Struct, frozen=True):
     """The coordinator's full versioned table for this shard: domains it owns and machines handed to or from it.
 
     `granted` and `withheld` are keys of machines; they win over domains. `clusters` are those bound to this shard, None
@@ -251,8 +235,7 @@ class OwnershipReceived:
     clusters: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TransferAsked:
+class TransferAsked(Struct, frozen=True):
     """The coordinator wants machines of this kind released to another shard; answered by `TransferReleased`.
 
     Only free machines (Idle or Speculative, `speculative` says which) that nothing is pending on are released; a
@@ -266,8 +249,7 @@ class TransferAsked:
     speculative: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TermSeen:
+class TermSeen(Struct, frozen=True):
     term: int
 
 
@@ -299,8 +281,7 @@ Event = (
 # --------------------------------------------------------------------------------------------------------------- frames
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
+class Acknowledgement(Struct, frozen=True):
     echo: str
     coordinator_term: int
     shard_epoch: int
@@ -309,8 +290,7 @@ class Acknowledgement:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapRequest:
+class BootstrapRequest(Struct, frozen=True):
     request_id: str
     cluster: str
     requirements: tuple[Requirement, ...]
@@ -319,21 +299,18 @@ class BootstrapRequest:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimInstruction:
+class ReclaimInstruction(Struct, frozen=True):
     instruction_id: str
     nodes: tuple[str, ...]
     grace_seconds: int
     preemptor_priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimCancel:
+class ReclaimCancel(Struct, frozen=True):
     instruction_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True):
     """State of one machine of this cluster; `shape` carries labels, allocatable and taints."""
 
     machine: str
@@ -345,8 +322,7 @@ class NodeState:
     shape: Shape | None
 
 
-@dataclass(frozen=True, slots=True)
-class AvailableCapacity:
+class AvailableCapacity(Struct, frozen=True):
     fingerprint: str
     requirements: tuple[Requirement, ...]
     count: int
@@ -354,8 +330,7 @@ class AvailableCapacity:
     cost_per_hour: float
 
 
-@dataclass(frozen=True, slots=True)
-class ResyncEnd:
+class ResyncEnd(Struct, frozen=True):
     machines: tuple[str, ...]
 
 
@@ -367,8 +342,7 @@ Frame = (
 # --------------------------------------------------------------------------------------------------------- instructions
 
 
-@dataclass(frozen=True, slots=True)
-class RunStep:
+class RunStep(Struct, frozen=True):
     """Run one engine step at `now` and answer with `StepDone(step, …)`; never two at a time."""
 
     step: int
@@ -381,8 +355,7 @@ class RunStep:
     hints: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CallProvider:
+class CallProvider(Struct, frozen=True):
     """One attempt of a mutating call; answered by `CallDone` or `CallFailed` with the same op."""
 
     op: int
@@ -392,13 +365,15 @@ class CallProvider:
     fence: Fence
     deadline: int
     cluster: str = ""
-    blob: bytes = field(default=b"", repr=False)
+    blob: bytes = b""
     metadata: tuple[tuple[str, str], ...] = ()
     grace_seconds: int = 0
 
+    def __repr__(self) -> str:
+        return f"CallProvider({self.op}, {self.kind.value} {self.provider}/{self.machine} {self.cluster})"
 
-@dataclass(frozen=True, slots=True)
-class StartList:
+
+class StartList(Struct, frozen=True):
     """Begin a List, which ends complete or in `ListFailed`; never two of one provider at a time. `full`: no cursor."""
 
     provider: str
@@ -406,8 +381,7 @@ class StartList:
     revision: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class StartRead:
+class StartRead(Struct, frozen=True):
     provider: str
     machine: str
 
@@ -422,8 +396,7 @@ class Table(IntEnum):
     GUARD = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Struct, frozen=True):
     """Write (value) or erase (None) rows; values are JSON texts, one row per key.
 
     Rows that are not `lazy` must be durable before the next instruction; lazy ones may be written later, in order.
@@ -433,15 +406,13 @@ class Journal:
     lazy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WakeSession:
+class WakeSession(Struct, frozen=True):
     """The session's outbox has something: let its writer say `SessionWritable`."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendFrame:
+class SendFrame(Struct, frozen=True):
     session: int
     frame: Frame
 
@@ -453,15 +424,13 @@ class CloseCode(StrEnum):
     RESOURCE_EXHAUSTED = "resource_exhausted"
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(Struct, frozen=True):
     session: int
     code: CloseCode
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Struct, frozen=True):
     """One line of the audit log."""
 
     cycle: int
@@ -474,34 +443,29 @@ class Audit:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Struct, frozen=True):
     level: str
     message: str
     attrs: tuple[tuple[str, object], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     metric: str
     labels: tuple[str, ...] = ()
     amount: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Observe:
+class Observe(Struct, frozen=True):
     metric: str
     seconds: float
     labels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReportNow:
+class ReportNow(Struct, frozen=True):
     """A shortfall is old enough to tell the coordinator at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransferReleased:
+class TransferReleased(Struct, frozen=True):
     """These machines are no longer this shard's; the journal says so already."""
 
     transfer: str
@@ -526,8 +490,7 @@ Instruction = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JournalState:
+class JournalState(Struct, frozen=True):
     """What a restarted core begins with; an empty one is always safe."""
 
     epoch: int

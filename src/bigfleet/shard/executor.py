@@ -141,7 +141,7 @@ class Executor:
         record, listed = operation.machine, event.record
         self.calls.heard(record.provider, alive=True)
         self._state.answered[record.key] = self._state.now
-        flaw = flaw_of(listed)
+        flaw = flaw_of(listed, record.shape)
         if flaw is not None or listed.id != record.id:
             reason = "structural" if flaw is None else flaw.reason
             detail = f"it is about machine {listed.id!r}" if flaw is None else flaw.detail

@@ -50,16 +50,11 @@ def publish_gauges(metrics: ShardMetrics, published: Published, before: Publishe
 
 
 def _publish_shortfalls(metrics: ShardMetrics, published: Published) -> None:
-    """One per fingerprint: the oldest age, the highest priority."""
-    folded: dict[str, tuple[int, int]] = {}
-    for shortfall in published.shortfalls:
-        age, priority = folded.get(shortfall.key.fingerprint, (0, shortfall.priority))
-        folded[shortfall.key.fingerprint] = (max(age, shortfall.age), max(priority, shortfall.priority))
     ages: Counter[tuple[str, ...]] = Counter({(label,): 0 for _, label in (*_AGES, (0, _OLDEST))})
     classes: Counter[tuple[str, ...]] = Counter({(label,): 0 for _, label in (*_CLASSES, (0, _OTHER))})
-    for age, priority in folded.values():
-        ages[(next((label for bound, label in _AGES if age < bound), _OLDEST),)] += 1
-        classes[(next((label for bound, label in _CLASSES if priority >= bound), _OTHER),)] += 1
-    metrics.publish("shortfalls", len(folded))
+    for short in published.shortfalls:
+        ages[(next((label for bound, label in _AGES if short.age < bound), _OLDEST),)] += 1
+        classes[(next((label for bound, label in _CLASSES if short.priority >= bound), _OTHER),)] += 1
+    metrics.publish("shortfalls", len(published.shortfalls))
     metrics.publish("shortfalls_aged", ages)
     metrics.publish("shortfalls_by_priority", classes)

@@ -14,8 +14,10 @@ MAX_UNITS = 2**40
 _INFINITY = float("inf")
 
 
-def flaw_of(listed: ListedMachine) -> Violation | None:
-    """The first reason to refuse the record; None for a good one."""
+def flaw_of(listed: ListedMachine, known: Shape | None = None) -> Violation | None:
+    """The first reason to refuse the record; None for a good one. A shape that is the `known` one was judged before."""
+    if listed.shape is known:
+        return _structure_flaw(listed)
     return _shape_flaw(listed.shape) or _structure_flaw(listed)
 
 

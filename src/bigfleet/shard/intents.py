@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.json import encode
+
 from bigfleet.engine.results import ActionKind
 from bigfleet.shard.events import Table
 from bigfleet.shard.operations import Operation
@@ -39,7 +41,7 @@ def write(turn: Turn, operation: Operation, deadline: int) -> None:
         "reason": operation.reason,
         "cycle": operation.cycle,
     }
-    turn.write(Table.INTENT, operation.journal_key, json.dumps(row, sort_keys=True))
+    turn.write(Table.INTENT, operation.journal_key, encode(row).decode())
 
 
 def read(rows: Mapping[tuple[Table, str], str]) -> dict[str, Intent]:

@@ -53,8 +53,7 @@ class Lifecycle:
 
     def refresh(self, record: Record, shape: Shape, host: str | None) -> None:
         """Take over what the provider says about the machine besides its state."""
-        shape = self._state.fleet.intern_shape(shape)
-        changed = record.shape is not shape
+        changed = record.shape is not shape and record.shape is not self._state.fleet.intern_shape(shape)
         if not changed and (host is None or host == record.host):
             return
         self._state.fleet.change(record, shape=shape if changed else None, host=host)

@@ -77,7 +77,7 @@ class Conductor:
         metrics: ShardMetrics,
         log: Any = None,
         on_report: Callable[[], None] = lambda: None,
-        on_handled: Callable[[ev.Event, float], None] = lambda event, seconds: None,
+        on_handled: Callable[[ev.Event, float, float], None] = lambda event, seconds, worked: None,
         on_released: Callable[[ev.TransferReleased], None] = lambda released: None,
     ) -> None:
         self.core = core
@@ -217,9 +217,9 @@ class Conductor:
     def _handled(self, event: ev.Event, now: int) -> list[ev.Instruction]:
         if not isinstance(event, ev.StepDone | ev.ListArrived):
             return self.core.handle(event, now)
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         instructions = self.core.handle(event, now)
-        self._on_handled(event, time.monotonic() - began)
+        self._on_handled(event, time.monotonic() - began, time.thread_time() - worked)
         return instructions
 
     async def _durable(self) -> None:

@@ -8,7 +8,8 @@ labels change, so ownership is judged when a machine appears and when the table 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+
+from msgspec.structs import asdict, replace
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import MachineState

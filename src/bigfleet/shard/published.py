@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bigfleet.engine.batches import Breaker
-from bigfleet.engine.results import Shortfall
 from bigfleet.shard.decisions import StepResult
 from bigfleet.shard.emission import ActionTaken
 from bigfleet.shard.events import NodeReported
 from bigfleet.shard.records import Record
+from bigfleet.shard.shortfalls import Short
 from bigfleet.shard.story import StoryLine
 
 
@@ -79,7 +79,7 @@ class Published:
     cells: Mapping[tuple[str, str, int, int], int] = field(default_factory=dict)
     dollars_per_hour: float = 0.0
     demand_rows: Mapping[int, int] = field(default_factory=dict)
-    shortfalls: tuple[Shortfall, ...] = ()
+    shortfalls: tuple[Short, ...] = ()
     quarantined: Mapping[str, int] = field(default_factory=dict)
     sessions: int = 0
     queue_depth: int = 0

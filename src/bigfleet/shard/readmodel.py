@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bigfleet.engine.results import Shortfall
 from bigfleet.shard.backoff import breakers
 from bigfleet.shard.decisions import StepResult
 from bigfleet.shard.demand import Demand
@@ -19,6 +18,7 @@ from bigfleet.shard.rails import Rails
 from bigfleet.shard.reconcile import Reconcile
 from bigfleet.shard.records import MICRO, Record
 from bigfleet.shard.rereads import Rereads
+from bigfleet.shard.shortfalls import Short
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
 
@@ -30,7 +30,7 @@ class LastStep:
     cycle: int = 0
     at: int = 0
     result: StepResult | None = None
-    shortfalls: tuple[Shortfall, ...] = ()
+    shortfalls: tuple[Short, ...] = ()
 
 
 @dataclass(slots=True)

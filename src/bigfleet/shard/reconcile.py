@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import BOUND, MachineState
@@ -231,9 +233,9 @@ class Reconcile:
     def sighting(self, provider: str, listed: ListedMachine, began: int, *, again: bool = False) -> None:
         """One record of a provider; `again` when a Get was asked for it already."""
         if listed.shape.provider != provider:
-            listed = replace(listed, shape=replace(listed.shape, provider=provider))
+            listed = structs.replace(listed, shape=replace(listed.shape, provider=provider))
         record = self._state.fleet.find(provider, listed.id)
-        flaw = flaw_of(listed)
+        flaw = flaw_of(listed, None if record is None else record.shape)
         if flaw is not None:
             self._state.turn.count(REJECTED, flaw.reason)
             self._state.turn.log(

@@ -23,7 +23,7 @@ T = TypeVar("T")
 NO_STAMP = Stamp()
 _COMPACT_AT = 4096
 MICRO = 1_000_000
-_FREE_OF_CHARGE = frozenset({MachineState.SPECULATIVE})
+_SPECULATIVE = MachineState.SPECULATIVE
 
 
 class Record:
@@ -92,7 +92,9 @@ class Fleet:
         self._gone: dict[str, None] = {}
         self._order: list[str] | None = None
         self._qualified = 0
+        # What a price or a penalty comes to in counts, worked out once each.
         self._buckets: dict[float, int] = {}
+        self._micro: dict[float, int] = {}
 
     def find(self, provider: str, id: str) -> Record | None:
         """The machine with this id at this provider."""
@@ -134,11 +136,13 @@ class Fleet:
             record.known = True
         self._order = None
         self._tally(record, 1)
+        self._join(record.cluster, key)
         self._changed[key] = None
         return record
 
     def remove(self, record: Record) -> None:
         self._tally(record, -1)
+        self._leave(record.cluster, record.key)
         del self.machines[record.key]
         self._qualified -= record.key != record.id
         self.by_provider[record.shape.provider] -= 1
@@ -160,6 +164,14 @@ class Fleet:
         owned: bool | None = None,
     ) -> None:
         """Set what is given; counts and the engine's delta follow."""
+        self._changed[record.key] = None
+        if host is not None:
+            record.host = host
+        if error is not None:
+            record.error = error
+        if state is None and cluster is None and stamp is None and shape is None and owned is None:
+            return  # nothing that is counted
+        owner = record.cluster
         self._tally(record, -1)
         if state is not None:
             record.state = state
@@ -169,14 +181,12 @@ class Fleet:
             record.stamp = stamp if stamp is NO_STAMP else self._stamps(stamp)
         if shape is not None:
             record.shape = self._shapes(shape)
-        if host is not None:
-            record.host = host
-        if error is not None:
-            record.error = error
         if owned is not None:
             record.owned = owned
         self._tally(record, 1)
-        self._changed[record.key] = None
+        if record.cluster != owner:
+            self._leave(owner, record.key)
+            self._join(record.cluster, record.key)
 
     def touch(self, record: Record) -> None:
         """Tell the engine again although the record is the same (its `not_before` moved)."""
@@ -271,31 +281,44 @@ class Fleet:
             assert self.find(record.shape.provider, record.id) is record, f"{record} is not found by its identity"
             twin.by_provider[record.shape.provider] += 1
             twin._tally(record, 1)
+            twin._join(record.cluster, record.key)
         for name in ("states", "cells", "clusters", "dollars", "by_provider"):
             kept, recounted = (+getattr(fleet, name) for fleet in (self, twin))
             assert kept == recounted, f"count {name} is {kept}, the records say {recounted}"
         assert self.bound == twin.bound, "the index of bound machines is out of step"
         assert not self._gone.keys() & self._changed.keys(), "a machine is both changed and gone"
 
-    def _tally(self, record: Record, sign: int) -> None:
-        cluster, shape, state = record.cluster, record.shape, record.state
+    def _join(self, cluster: str, key: str) -> None:
         if cluster:
-            members = self.bound.setdefault(cluster, {})
-            if sign > 0:
-                members[record.key] = None
-            else:
-                del members[record.key]
+            members = self.bound.get(cluster)
+            if members is None:
+                members = self.bound[cluster] = {}
+            members[key] = None
+
+    def _leave(self, cluster: str, key: str) -> None:
+        if cluster:
+            members = self.bound[cluster]
+            del members[key]
             if not members:
                 del self.bound[cluster]
+
+    def _tally(self, record: Record, sign: int) -> None:
         if not record.owned:
             return
-        bucket = self._buckets.get(record.stamp.interruption_dollars)
+        cluster, shape, state = record.cluster, record.shape, record.state
+        dollars, kind = record.stamp.interruption_dollars, shape.capacity_type
+        bucket = self._buckets.get(dollars)
         if bucket is None:
-            dollars = record.stamp.interruption_dollars
             bucket = self._buckets[dollars] = bucket_for(dollars)
-        self.states[state, shape.capacity_type, bucket] += sign
-        self.cells[shape.instance_type, shape.zone, shape.capacity_type, state] += sign
+        self.states[state, kind, bucket] += sign
+        self.cells[shape.instance_type, shape.zone, kind, state] += sign
         if cluster:
             self.clusters[cluster, state] += sign
-        if state not in _FREE_OF_CHARGE:
-            self.dollars[cluster] += sign * round(shape.price * MICRO)
+        if state != _SPECULATIVE:  # which costs nothing
+            price = shape.price
+            micro = self._micro.get(price)
+            if micro is None:
+                if len(self._micro) >= _COMPACT_AT:
+                    self._micro.clear()  # prices that move all the time
+                micro = self._micro[price] = round(price * MICRO)
+            self.dollars[cluster] += sign * micro

@@ -35,10 +35,17 @@ _AGGREGATE_TAG = 2 << 3 | 2
 _MIN_UNIT_TAG = 8 << 3 | 2
 _AMOUNT_TAGS = (_AGGREGATE_TAG, _MIN_UNIT_TAG)
 _INTERNED = 200_000
+# Whole rows that are remembered, and how long one may be: most rows of a changed roll-up are those of the last one.
+_ROWS_KEPT = 50_000
+_LONGEST_ROW = 512
 
 
 class RollupError(ValueError):
     """A roll-up that is refused as a whole; the message names the field, its value and what is accepted."""
+
+
+# Profile, group, resource names in order, and by these names aggregate and min_unit.
+_Row = tuple[Profile, str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class _Unusual(Exception):  # noqa: N818 - control flow inside this module
@@ -87,13 +94,14 @@ def raw_body(body: bytes) -> RawRollup:
 
 
 class RollupDecoder:
-    """Turns serialised roll-ups into columns; remembers constraint sets and amounts it has seen.
+    """Turns serialised roll-ups into columns; remembers rows, constraint sets and amounts it has seen.
 
-    Rows are walked as bytes: what repeats in them (a constraint set, an amount) is looked up by its own bytes and only
-    parsed when it is new. A roll-up that is laid out in another way than serialisers do is parsed as a whole.
+    Rows are walked as bytes: what repeats (a row; in it a constraint set, an amount) is looked up by its own bytes and
+    only parsed when it is new. A roll-up that is laid out in another way than serialisers do is parsed as a whole.
     """
 
     def __init__(self) -> None:
+        self._rows: dict[bytes, _Row] = {}
         self._constraints: dict[bytes, tuple[Profile, str]] = {}
         self._amounts: dict[bytes, tuple[str, int]] = {}
 
@@ -110,17 +118,18 @@ class RollupDecoder:
             message = capacity_pb2.ClusterCapacityNeeds.FromString(body)
         except DecodeError as error:
             raise RollupError(f"rollup of {len(body)} bytes does not parse: {error}") from None
-        rows = _Rows()
+        rows = []
         for number, need in enumerate(message.needs):
             aggregate = dict(_units(number, "aggregate_resources", need.aggregate_resources))
             min_unit = dict(_units(number, "min_unit", need.min_unit))
-            rows.add(_profile(number, need), need.group, aggregate, min_unit)
-        return rows.rollup(message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
+            rows.append(_row(_profile(number, need), need.group, aggregate, min_unit))
+        return _rollup(rows, message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
 
     def _walked(self, body: bytes) -> tuple[Rollup, int]:
-        rows = _Rows()
+        rows: list[_Row] = []
         rest: list[bytes] = []
-        at = begun = number = 0
+        known = self._rows
+        at = begun = 0
         end = len(body)
         while at < end:
             if body[at] != _NEEDS_TAG:
@@ -132,14 +141,14 @@ class RollupDecoder:
             at = begun = start + length
             if at > end:
                 raise _Unusual
-            self._row(rows, number, body[start:at])
-            number += 1
+            row = body[start:at]
+            rows.append(known.get(row) or self._row(len(rows), row))
         rest.append(body[begun:end])
         # What is left is a roll-up without needs: cluster, timestamp, overhead.
         message = capacity_pb2.ClusterCapacityNeeds.FromString(b"".join(rest))
-        return rows.rollup(message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
+        return _rollup(rows, message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
 
-    def _row(self, rows: _Rows, number: int, row: bytes) -> None:
+    def _row(self, number: int, row: bytes) -> _Row:
         aggregate: dict[str, int] = {}
         min_unit: dict[str, int] = {}
         kept: list[bytes] = []
@@ -172,7 +181,12 @@ class RollupDecoder:
         constraint = self._constraints.get(key)
         if constraint is None:
             constraint = self._constraint(number, key)
-        rows.add(constraint[0], constraint[1], aggregate, min_unit)
+        made = _row(*constraint, aggregate, min_unit)
+        if end <= _LONGEST_ROW:
+            if len(self._rows) >= _ROWS_KEPT:
+                self._rows.clear()
+            self._rows[row] = made
+        return made
 
     def _amount(self, number: int, tag: int, entry: bytes) -> tuple[str, int]:
         if len(entry) > 0x7F:
@@ -196,45 +210,41 @@ class RollupDecoder:
         return made
 
 
-class _Rows:
-    """Rows on their way to columns."""
+def _row(profile: Profile, group: str, aggregate: dict[str, int], min_unit: dict[str, int]) -> _Row:
+    names = tuple(sorted(aggregate.keys() | min_unit.keys()))
+    return (
+        profile,
+        group,
+        names,
+        tuple(aggregate.get(name, 0) for name in names),
+        tuple(min_unit.get(name, 0) for name in names),
+    )
 
-    __slots__ = ("aggregates", "group", "groups", "min_units", "names", "numbers", "profile", "profiles")
 
-    def __init__(self) -> None:
-        self.profiles: list[Profile] = []
-        self.numbers: dict[str, int] = {}
-        self.groups: dict[str, int] = {}
-        self.names: set[str] = set()
-        self.profile: list[int] = []
-        self.group: list[int] = []
-        self.aggregates: list[dict[str, int]] = []
-        self.min_units: list[dict[str, int]] = []
-
-    def add(self, profile: Profile, group: str, aggregate: dict[str, int], min_unit: dict[str, int]) -> None:
-        number = self.numbers.get(profile.fingerprint)
-        if number is None:
-            number = self.numbers[profile.fingerprint] = len(self.profiles)
-            self.profiles.append(profile)
-        self.profile.append(number)
-        self.group.append(self.groups.setdefault(group, len(self.groups)) if group else NONE)
-        self.names.update(aggregate, min_unit)
-        self.aggregates.append(aggregate)
-        self.min_units.append(min_unit)
-
-    def rollup(self, cluster: str, overhead: Resources) -> Rollup:
-        names = tuple(sorted(self.names))
-        return Rollup(
-            cluster=cluster,
-            profiles=tuple(self.profiles),
-            groups=tuple(self.groups),
-            resources=names,
-            profile=np.array(self.profile, np.int32),
-            group=np.array(self.group, np.int32),
-            aggregate=_matrix(self.aggregates, names),
-            min_unit=_matrix(self.min_units, names),
-            overhead=overhead,
-        )
+def _rollup(rows: list[_Row], cluster: str, overhead: Resources) -> Rollup:
+    """Rows as columns."""
+    profiles: dict[str, int] = {}
+    found: list[Profile] = []
+    groups: dict[str, int] = {}
+    profile_column, group_column = [], []
+    for profile, group, *_ in rows:
+        number = profiles.setdefault(profile.fingerprint, len(found))
+        if number == len(found):
+            found.append(profile)
+        profile_column.append(number)
+        group_column.append(groups.setdefault(group, len(groups)) if group else NONE)
+    names = tuple(sorted({name for row in {row[2] for row in rows} for name in row}))
+    return Rollup(
+        cluster=cluster,
+        profiles=tuple(found),
+        groups=tuple(groups),
+        resources=names,
+        profile=np.array(profile_column, np.int32),
+        group=np.array(group_column, np.int32),
+        aggregate=_matrix([(row[2], row[3]) for row in rows], names),
+        min_unit=_matrix([(row[2], row[4]) for row in rows], names),
+        overhead=overhead,
+    )
 
 
 def _profile(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
@@ -286,11 +296,15 @@ def _overhead(quantities: Mapping[str, str]) -> Resources:
         raise RollupError(f"node_overhead: {error}") from None
 
 
-def _matrix(vectors: list[dict[str, int]], names: tuple[str, ...]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    made = np.zeros((len(vectors), len(names)), np.int64)
-    if vectors and names:
-        made[:] = [[vector.get(name, 0) for name in names] for vector in vectors]
-    return made
+def _matrix(
+    vectors: list[tuple[tuple[str, ...], tuple[int, ...]]], names: tuple[str, ...]
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Amounts by row and name; rows that speak of the same names, which is the rule, are taken as they are."""
+    amounts = [
+        values if mine == names else [dict(zip(mine, values, strict=True)).get(name, 0) for name in names]
+        for mine, values in vectors
+    ]
+    return np.array(amounts, np.int64).reshape(len(vectors), len(names))
 
 
 def _digest(head: bytes, tail: bytes) -> bytes:

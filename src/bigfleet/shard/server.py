@@ -2,13 +2,15 @@
 
 Each stream has at most one event and one roll-up on their way through the core, and the newest roll-up waiting; what is
 sent is pulled from the core when the stream can take it. So a flooding, stuck or broken operator costs its own stream
-only. Large frames are hashed and decoded in a thread.
+only. Large frames are hashed and decoded in a thread. A roll-up equal to the one the core applied last is acknowledged
+here: nothing would follow from it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,15 +19,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 import structlog
 
+from bigfleet.engine.results import RollupOutcome
 from bigfleet.shard import codec
 from bigfleet.shard import events as ev
-from bigfleet.shard.rollup_codec import RawRollup, RollupDecoder, RollupError, looks_like_rollup
+from bigfleet.shard.rollup_codec import RawRollup, RollupDecoder, RollupError, looks_like_rollup, raw_rollup
 from bigfleet.shard.worker import Worker
 from bigfleet.transport.identity import IdentityError, cluster, peer_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from bigfleet.shard.fencing import Fencing
     from bigfleet.shard.loop import Conductor
     from bigfleet.shard.metrics import ShardMetrics
 
@@ -74,9 +78,15 @@ class _Stream:
     context: Context
     ended: asyncio.Future[Refusal]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    # Whether the core has frames for it, and the acknowledgement of a roll-up that said nothing new.
+    owed: bool = False
+    repeated: ev.Acknowledgement | None = None
     frames: deque[ev.Frame] = field(default_factory=deque)
     rollup: bytes = b""
     rollup_arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    rollup_taken: float = 0.0
+    # Whether one is between its arrival and the core's answer.
+    taking: bool = False
     # The roll-up the core was given last, and whether the core has said that it applies it.
     given_digest: bytes = b""
     given_timestamp: int = 0
@@ -91,6 +101,7 @@ class SessionStreams:
         self,
         conductor: Conductor,
         metrics: ShardMetrics,
+        fencing: Fencing,
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         hello_seconds: float = HELLO_SECONDS,
@@ -99,6 +110,7 @@ class SessionStreams:
     ) -> None:
         self._conductor = conductor
         self._metrics = metrics
+        self._fencing = fencing
         self._max_frame_bytes = max_frame_bytes
         self._hello_seconds = hello_seconds
         self._rollup_seconds = rollup_seconds
@@ -122,6 +134,7 @@ class SessionStreams:
     def wake(self, session: int) -> None:
         stream = self._streams.get(session)
         if stream is not None:
+            stream.owed = True
             stream.wake.set()
 
     def send(self, session: int, frame: ev.Frame) -> None:
@@ -237,10 +250,33 @@ class SessionStreams:
         while (frame := await stream.context.read()) is not _EOF:
             self._require_size(frame)
             if looks_like_rollup(frame):
-                stream.rollup = frame
-                stream.rollup_arrived.set()
+                if not self._repeats(stream, frame):
+                    stream.rollup = frame
+                    stream.rollup_arrived.set()
             else:
                 await self._take(stream, codec.received(stream.session, frame))
+
+    def _repeats(self, stream: _Stream, frame: bytes) -> bool:
+        """Acknowledge a roll-up equal to the one in force; False when it has to be looked at in its turn."""
+        now = time.monotonic()
+        if (
+            not stream.applied
+            or stream.taking
+            or stream.rollup
+            or len(frame) >= OFF_LOOP_BYTES
+            or now < stream.rollup_taken + self._rollup_seconds
+        ):
+            return False
+        raw = raw_rollup(frame)
+        if raw is None or raw.digest != stream.given_digest:
+            return False
+        stream.rollup_taken = now
+        self._metrics.count("rollups_received_total", ("unchanged",))
+        stream.repeated = ev.Acknowledgement(
+            "rollup", self._fencing.term, self._fencing.epoch, raw.timestamp, RollupOutcome.APPLIED
+        )
+        stream.wake.set()
+        return True
 
     async def _take(self, stream: _Stream, frame: codec.Received) -> None:
         match frame:
@@ -259,11 +295,16 @@ class SessionStreams:
     async def _take_rollups(self, stream: _Stream) -> None:
         while True:
             await stream.rollup_arrived.wait()
+            stream.taking = True
+            early = stream.rollup_taken + self._rollup_seconds - time.monotonic()
+            if early > 0:
+                await asyncio.sleep(early)
             stream.rollup_arrived.clear()
+            stream.rollup_taken = time.monotonic()
             frame, stream.rollup = stream.rollup, b""
             received = await self._off_loop(len(frame), codec.received, stream.session, frame)
             await self._take(stream, received)
-            await asyncio.sleep(self._rollup_seconds)
+            stream.taking = False
 
     async def _take_rollup(self, stream: _Stream, raw: RawRollup) -> None:
         if stream.applied and raw.digest == stream.given_digest:
@@ -295,6 +336,12 @@ class SessionStreams:
         while True:
             await stream.wake.wait()
             stream.wake.clear()
+            if stream.repeated is not None:
+                acknowledged, stream.repeated = stream.repeated, None
+                await stream.context.write(codec.frame_bytes(acknowledged))
+            if not stream.owed:
+                continue
+            stream.owed = False
             # The core wakes the stream again if this was not all.
             await self._conductor.ask(ev.SessionWritable(stream.session, FRAMES_PER_PULL))
             while stream.frames:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from bigfleet.engine.batches import Stamp
 from bigfleet.model import assignment
 from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
 
 Metadata = tuple[tuple[str, str], ...]
+
+# Few needs bind many machines, and every machine is seen again after each call: the same texts come in runs.
+_REMEMBERED = 1024
 
 
 def stamp_of(profile: Profile, group: str) -> Stamp:
@@ -21,6 +26,7 @@ def stamp_of(profile: Profile, group: str) -> Stamp:
     )
 
 
+@lru_cache(_REMEMBERED)
 def metadata_of(stamp: Stamp) -> Metadata:
     """The stamp in the form Configure carries and the provider echoes."""
     stamped = assignment.Assignment(
@@ -29,6 +35,7 @@ def metadata_of(stamp: Stamp) -> Metadata:
     return tuple(assignment.encode(stamped).items())
 
 
+@lru_cache(_REMEMBERED)
 def stamp_from(metadata: Metadata, known: Stamp) -> tuple[Stamp, tuple[str, ...]]:
     """What the echo says, on top of what was known of the same binding, and a sentence per key that cannot be read."""
     if not metadata:

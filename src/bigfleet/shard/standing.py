@@ -14,8 +14,8 @@ from bigfleet.wire import capacity_pb2, coordinator_pb2, provider_pb2
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bigfleet.engine.results import Shortfall
     from bigfleet.shard.core import ShardCore
+    from bigfleet.shard.shortfalls import Short
 
 SHORTFALLS_REPORTED = 100
 _FREE = (MachineState.IDLE, MachineState.SPECULATIVE)
@@ -57,18 +57,19 @@ def _summary(cells: Mapping[tuple[str, str, int, int], int]) -> coordinator_pb2.
     return summary
 
 
-def _shortfall(core: ShardCore, short: Shortfall, now: int) -> coordinator_pb2.Shortfall:
+def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Shortfall:
+    """One per fingerprint; the cluster and group are named when it is the demand of one alone."""
     made = coordinator_pb2.Shortfall(
         priority=short.priority,
         age_cycles=short.age,
-        cluster_id=short.key.cluster,
-        group=short.key.group,
-        fingerprint=short.key.fingerprint,
+        cluster_id=short.cluster,
+        group=short.group,
+        fingerprint=short.fingerprint,
         age_seconds=max(0, now - short.since) // _SECOND,
         topology_constrained=short.topology_constrained,
     )
     made.deficit.resources.update(short.deficit.to_wire())
-    profile = core.demand.profile(short.key.cluster, short.key.fingerprint)
+    profile = core.demand.any_profile(short.fingerprint, short.cluster)
     if profile is not None:
         made.requirements.extend(requirements(profile.requirements))
         made.interruption_penalty_bucket = capacity_pb2.PenaltyBucket.ValueType(profile.interruption_bucket)

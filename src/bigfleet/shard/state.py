@@ -23,6 +23,8 @@ class ShardState:
     def __init__(self, config: ShardConfig, boot: JournalState) -> None:
         self.config = config
         self.turn = Turn()
+        # The instant of the running turn, for all parts to read.
+        self.now = 0
         self.timers = Timers()
         self.fleet = Fleet()
         self.fencing = Fencing(config.id, boot.epoch)
@@ -39,9 +41,10 @@ class ShardState:
         # Set by the rails: nothing may be done to a machine.
         self.halted = False
 
-    @property
-    def now(self) -> int:
-        return self.turn.now
+    def begin(self, now: int) -> None:
+        """A new event, at this instant or at the last one if the clock went back."""
+        self.turn.begin(now)
+        self.now = self.turn.now
 
     def rest_machine(self, record: Record, until: int) -> None:
         """Nobody acquires or touches the machine before `until`."""

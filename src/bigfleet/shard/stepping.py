@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bigfleet.shard.decisions import Listed
+from bigfleet.shard.shortfalls import Shorts, folded
 from bigfleet.shard.worker import Worker
 
 if TYPE_CHECKING:
     from bigfleet.engine import Engine, StepResult
-    from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall
+    from bigfleet.engine.batches import Conditions
+    from bigfleet.engine.policy import Policy
+    from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome
     from bigfleet.shard.decisions import Verdicts
     from bigfleet.shard.events import RunStep
 
@@ -39,13 +42,14 @@ class Decided:
 
     actions: Listed[Action]
     verdicts: Verdicts
-    shortfalls: Listed[Shortfall]
+    shortfalls: Shorts
     available: Listed[AvailableCapacity]
     rejected: Mapping[str, int]
     rollups: Mapping[str, RollupOutcome]
     deferred: int
     capped: int
     seconds: float
+    processor_seconds: float
     phases: Mapping[str, float]
 
 
@@ -56,6 +60,16 @@ class Latest:
     step: int
     now: int
     result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An engine of its own in the state after a step, and what that step was given."""
+
+    engine: Engine
+    policy: Policy
+    now: int
+    conditions: Conditions
 
 
 class EngineThread:
@@ -82,6 +96,16 @@ class EngineThread:
         """The answer to a question about the latest step, None before the first; asked in the engine's thread."""
         return await self._thread.run(lambda: None if self._latest is None else question(self._latest))
 
+    async def snapshot(self) -> Snapshot | None:
+        """A copy of the engine that anybody may ask anything, None before the first step."""
+        return await self._thread.run(self._copy)
+
+    def _copy(self) -> Snapshot | None:
+        latest = self._engine.latest
+        if latest is None:
+            return None
+        return Snapshot(self._engine.copy(), latest.policy, latest.result.now, latest.conditions)
+
     def close(self) -> None:
         self._thread.close()
 
@@ -92,6 +116,7 @@ class EngineThread:
     def _step(self, wanted: RunStep) -> Decided:
         self._record(wanted)
         began = last = time.monotonic()
+        worked = time.thread_time()
         phases: dict[str, float] = {}
 
         def probe(name: str) -> None:
@@ -106,7 +131,7 @@ class EngineThread:
         )
         self._latest = Latest(wanted.step, wanted.now, result)
         made = Listed(tuple(result.actions.rows()))
-        shortfalls = Listed(tuple(result.shortfalls.rows()))
+        shortfalls = Shorts(folded(result.shortfalls))
         available = Listed(tuple(row for name in wanted.hints for row in self._engine.available_capacity(name)))
         probe("publish")
         return Decided(
@@ -119,5 +144,6 @@ class EngineThread:
             int(result.deferred),
             int(result.capped),
             time.monotonic() - began,
+            time.thread_time() - worked,
             phases,
         )
