@@ -70,6 +70,9 @@ def configure(*, log_format: LogFormat = LogFormat.AUTO, level: str = "info", st
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(threshold)
+    for chatty in ("grpc", "asyncio"):
+        # Their debug lines come with every call and say nothing of ours.
+        logging.getLogger(chatty).setLevel(max(threshold, logging.INFO))
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
