@@ -71,12 +71,13 @@ fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scen
 sim: $(READY) ## every shipped scenario against its golden trace
 	$(BIN)/fauxctl check
 
-soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines
-	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --json docs/evidence/sim-soak.json
+soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines, inline and in full protocol; uber-5k against its limit
+	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --within 30 --json docs/evidence/sim-soak.json
+	$(BIN)/fauxctl run uber-5k --within 5 --json docs/evidence/sim-uber-5k.json
+	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --full-protocol --json docs/evidence/sim-soak-full-protocol.json
 
 scale: $(READY) ## a day of 100,000 machines on a virtual clock; ten minutes of load on a real shard
-	$(BIN)/fauxctl run fleet-day-100k --out build/fleet-day-100k
-	cp build/fleet-day-100k/summary.json docs/evidence/sim-fleet-day-100k.json
+	$(BIN)/fauxctl run fleet-day-100k --out build/fleet-day-100k --json docs/evidence/sim-fleet-day-100k.json
 	$(BIN)/python -m bench shard load --seconds 600 --json docs/evidence/shard-load-10min.json
 
 chaos: $(READY) ## 300 kills, hangs, cuts and losses around a real shard

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
 import sys
 import time
@@ -23,7 +24,9 @@ SIZES = ((12, 4, 3), (24, 8, 4), (32, 8, 6), (48, 10, 8))
 
 def main() -> int:
     arguments = _parse()
-    began, source = time.monotonic(), _source()
+    source = _source()
+    _warm()
+    began = time.monotonic()
     work = [(seed, SIZES[seed % len(SIZES)]) for seed in range(arguments.first, arguments.first + arguments.fleets)]
     failures, steps = [], 0
     with get_context("spawn").Pool(arguments.workers) as pool:
@@ -32,8 +35,8 @@ def main() -> int:
             if report is not None:
                 failures.append({"seed": seed, "machines": size[0], "rows": size[1], "steps": size[2]})
                 print(report, file=sys.stderr, flush=True)
-            if done % 1000 == 0:
-                print(f"{done} fleets, {steps} steps, {len(failures)} disagreements", flush=True)
+            if done % 500 == 0:
+                _progress(done, arguments.fleets, steps, len(failures), time.monotonic() - began)
             if len(failures) >= arguments.stop_after:
                 pool.terminate()
                 break
@@ -44,6 +47,7 @@ def main() -> int:
         "disagreements": len(failures),
         "seeds": sorted(f["seed"] for f in failures),
         "seconds": round(time.monotonic() - began, 1),
+        "workers": arguments.workers,
         "engine_sha256": source,
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -62,10 +66,27 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fleets", type=int, default=50_000)
     parser.add_argument("--first", type=int, default=1_000_000, help="first seed; tests use those below 1,000,000")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--stop-after", type=int, default=20, help="disagreements after which to give up")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
+
+
+def _warm() -> None:
+    """Compiles every kernel once, so that the workers load them instead of compiling each for itself."""
+    sys.path[:0] = [str(ROOT)]
+    from bigfleet.engine import Engine
+
+    Engine().warm(lambda done, total: print(f"kernels {done} of {total}", flush=True) if done == total else None)
+
+
+def _progress(done: int, total: int, steps: int, failures: int, seconds: float) -> None:
+    left = round(seconds / done * (total - done))
+    rate = done / seconds * 60
+    print(
+        f"{done} of {total} fleets, {steps} steps, {failures} disagreements, {rate:.0f} fleets a minute, {left} s left",
+        flush=True,
+    )
 
 
 def _source() -> str:

@@ -105,6 +105,22 @@ def test_a_small_soak_passes() -> None:
     assert report["actions_total"] > 100
 
 
+def test_a_small_soak_in_full_protocol_passes() -> None:
+    words = ("--cycles", "120", "--machines", "60", "--clusters", "4", "--full-protocol", "-o", "json")
+    report = json.loads(call("soak", *words).stdout)
+    assert (report["protocol"], report["passed"], report["leaked"], report["machines"]) == ("full", True, [], 60)
+    assert report["actions_total"] > 50
+
+
+def test_a_run_that_takes_too_long_is_exit_code_1(tmp_path: Path) -> None:
+    taken = tmp_path / "taken.json"
+    result = call("run", "withdrawal", "--within", "0", "--json", str(taken), code=1)
+    assert "0 s are allowed" in result.stderr
+    record = json.loads(taken.read_text())
+    assert (record["passed"], record["in_time"], record["within"]) == (True, False, 0)
+    assert record["cpu_seconds"] >= 0
+
+
 def test_an_unknown_scenario_is_one_sentence_and_exit_code_1() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "bigfleet.cli.fauxctl", "run", "nope"], capture_output=True, text=True, check=False

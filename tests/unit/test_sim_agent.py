@@ -69,6 +69,16 @@ def test_a_reclaim_cordons_evicts_and_is_reported_when_the_pods_are_gone() -> No
     assert report == Say(ev.DrainReported(1, "i", "m", "drained", ""))
 
 
+def test_another_instruction_after_an_expired_grace_starts_another_eviction() -> None:
+    agent = connected()
+    agent.handle(reclaim("first"), now=0)
+    agent.handle(EvictionEnded("m", False), now=30 * SECOND)
+    [_, again] = agent.handle(reclaim("first"), now=31 * SECOND)
+    assert isinstance(again, Say)  # asked again for the same drain: the same answer
+    _, cordon, evict = agent.handle(reclaim("second"), now=40 * SECOND)
+    assert (cordon, evict) == (Cordon("m", True), Evict("m", 30 * SECOND, "reclaim"))
+
+
 def test_pods_that_stay_beyond_the_grace_are_reported_too() -> None:
     agent = connected()
     agent.handle(reclaim(), now=0)

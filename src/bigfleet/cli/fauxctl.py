@@ -29,6 +29,9 @@ ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Folder for summary, event log, metrics and report.", metavar="DIR")
 ]
+WithinOption = Annotated[
+    float | None, typer.Option("--within", help="Fail when it takes longer than this.", metavar="SECONDS")
+]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's own.")]
 
 
@@ -43,22 +46,35 @@ def run(
         Path | None,
         typer.Option("--record", help="Record the engine's inputs, as a shard's --record does.", metavar="FILE"),
     ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Write the summary and how long it took here.", metavar="FILE"),
+    ] = None,
+    within: WithinOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Play a scenario and judge its expectations."""
     chosen = _found(scenario)
     if seed is not None:
         chosen = chosen.with_(seed=seed)
+    began, worked = time.perf_counter(), time.process_time()
     with simulation_progress(chosen.name) as progress:
         finished = library.play(chosen, check=check, progress=progress, record=record)
+    took = {"seconds": round(time.perf_counter() - began, 3), "cpu_seconds": round(time.process_time() - worked, 3)}
+    verdict = timed(took["seconds"], within)
     if out is not None:
         write_run(finished, out)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps({**finished.summary, **took, **verdict}, indent=2) + "\n", encoding="utf-8")
     if trace:
         typer.echo(finished.run.trace.text(), nl=False)
     else:
         print_summary(finished.summary, output)
     tell_verdicts(finished)
-    raise typer.Exit(0 if finished.passed else 1)
+    if not verdict.get("in_time", True):
+        typer.echo(f"FAIL  it took {took['seconds']:g} s; {within:g} s are allowed", err=True)
+    raise typer.Exit(0 if finished.passed and verdict.get("in_time", True) else 1)
 
 
 @app.command("list")
@@ -169,6 +185,11 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         base = summary["baseline"]
         facts["baseline"] = f"{base['sharding']}: {base['dollars']:,.2f} dollars, {base['saved_share']:.1%} saved"
     print_record(facts, output)
+
+
+def timed(seconds: float, within: float | None) -> dict[str, Any]:
+    """Whether a run kept to the time it was given, if it was given any."""
+    return {} if within is None else {"within": within, "in_time": seconds <= within}
 
 
 def tell_verdicts(finished: library.Finished) -> None:

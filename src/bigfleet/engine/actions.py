@@ -97,36 +97,33 @@ def shares(wanted: tuple[int, int, int], most: int) -> tuple[int, int, int]:
 
 
 @kernel
-def count_bindings(w: World) -> int:
-    total = 0
-    for i in range(w.got.meta[0]):
-        total += w.got.n[i]
-    return total
-
-
-@kernel
 def bindings(w: World, members: Pool, place: I4, kind: U1, slot: I4, entry: I4, cluster: I4) -> None:
     """Machines of the acquisitions: per entry Bootstraps in the order taken, then Provisions."""
     at = 0
     first = 0
     end = w.got.meta[0]
     while first < end:
-        last = first
+        last = first + 1
         one = w.got.entry[first]
         while last < end and w.got.entry[last] == one:
             last += 1
+        home = w.e.cluster[one]
         for phase in range(2):
             for i in range(first, last):
                 cell = w.got.cell[i]
                 idle = w.cells.state[cell] == IDLE
                 if idle != (phase == 0):
                     continue
-                order_members(w.cells, members, w.ids, place, cell)
+                if w.got.first[i] == 0:
+                    # Whoever takes from a cell first takes its first members.
+                    order_members(w.cells, members, w.ids, place, cell)
                 start = w.cells.start[cell] + w.got.first[i]
                 for k in range(w.got.n[i]):
                     kind[at] = 1 if idle else 2
                     slot[at] = members.data[start + k]
                     entry[at] = one
-                    cluster[at] = w.e.cluster[one]
+                    cluster[at] = home
                     at += 1
+            if w.e.provisions[one] == 0:
+                break
         first = last

@@ -7,14 +7,33 @@ left of all clusters in the documented order. Kernels stop when a scratch column
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigfleet.engine.cells import CONFIGURED, FIRST_UNIT, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
-from bigfleet.engine.credit import anything, creating_cells, credit_plain, log_room, make_lists, note, take
+from bigfleet.engine.cells import (
+    CONFIGURED,
+    CREATING,
+    FIRST_UNIT,
+    NEW,
+    OWNER_CREATING,
+    OWNER_IDLE,
+    OWNER_SPECULATIVE,
+)
+from bigfleet.engine.credit import (
+    DONE,
+    SHORT,
+    anything,
+    creating_cells,
+    credit_plain,
+    log_room,
+    make_list,
+    note,
+    replay,
+    take,
+)
 from bigfleet.engine.free import acquire_from, free_room, idle_list, speculative_list
-from bigfleet.engine.gang import STALLED, acquire_gang, serve_gang
-from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
-from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SPREAD
+from bigfleet.engine.gang import STALLED, acquire_gang, note_parking, serve_gang
+from bigfleet.engine.jit import I4, I8, I8M, inner, kernel, prefetch
+from bigfleet.engine.logbook import with_slack
+from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SETTLED, SPREAD
 from bigfleet.engine.spread import (
     acquire_spread,
     credit_spread,
@@ -23,9 +42,10 @@ from bigfleet.engine.spread import (
     recount_spread,
     save_universe,
 )
-from bigfleet.engine.world import CELLS_USED, LISTS_USED, LOG_USED, Log, Rules, World
+from bigfleet.engine.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Log, Rules, World
 
-_SPREADING = 1
+# Places in `Free.meta`.
+_SPREADING, SHORTS = 1, 2
 
 
 @inner
@@ -45,25 +65,81 @@ def begin_entry(w: World, log: Log, left: I8M, entry: int) -> None:
 
 
 @kernel
-def dirty_units(w: World, clusters: int, all_of_them: bool, which: I4) -> int:
-    """Units to credit anew: their cells, entries or circumstances changed, or time may have changed them."""
+def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool, which: I4) -> int:
+    """Units to credit anew: their cells, entries or circumstances changed, or time may have changed them.
+
+    Whether the shard may acquire matters to the credit of gangs and spread rows only. Forgets who was dirty, what free
+    supply was claimed, and all lists.
+    """
     found = 0
+    owners = w.owners
     # Gangs and spread rows look at Creating machines without a cluster too.
-    nameless = w.owners.dirty[OWNER_CREATING] != 0
+    look_out = doors_changed or owners.dirty[OWNER_CREATING] != 0
     for cluster in range(clusters):
         whole = all_of_them or w.c.dirty[cluster] != 0
         w.c.dirty[cluster] = 0
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
             if (
                 whole
-                or w.owners.dirty[owner] != 0
-                or w.owners.stall[owner] >= 0
-                or w.owners.timed[owner] != 0
-                or (nameless and w.owners.choosy[owner] != 0)
+                or owners.dirty[owner] != 0
+                or owners.stall[owner] >= 0
+                or owners.timed[owner] != 0
+                or (look_out and owners.choosy[owner] != 0)
             ):
                 which[found] = owner
                 found += 1
+    for i in range(owners.meta[0]):
+        owners.dirty[owners.list[i]] = 0
+    owners.meta[0] = 0
+    w.lists.meta[CELLS_USED] = 0
+    w.lists.meta[LISTS_USED] = 0
+    _reset_free(w)
     return found
+
+
+@inner
+def _fetch_list(w: World, owner: int) -> None:
+    """Asks for the list of a unit that is two units away."""
+    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
+        prefetch(w.held.data, k)
+    prefetch(w.e.part, w.owners.entry[owner])
+
+
+@inner
+def _fetch_unit(w: World, owner: int) -> None:
+    """Asks for the cells and entries of the next unit: they are short stretches all over memory."""
+    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+        cell = w.held.data[k]
+        prefetch(w.cells.count, cell)
+        prefetch(w.cells.taken, cell)
+        prefetch(w.cells.cls, cell)
+        prefetch(w.cells.state, cell)
+        prefetch(w.cells.flags, cell)
+    first = w.owners.entry[owner]
+    count = w.owners.entries[owner]
+    prefetch(w.e.flags, first)
+    prefetch(w.e.kind, first)
+    for entry in range(first, first + count, 16):
+        prefetch(w.e.prof, entry)
+        prefetch(w.e.list, entry)
+        prefetch(w.e.logged, entry)
+        prefetch(w.e.part, entry)
+        prefetch(w.e.parts, entry)
+        prefetch(w.e.claimed, entry)
+        prefetch(w.e.cluster, entry)
+    for entry in range(first, first + count, 8):
+        prefetch(w.e.log, entry)
+    for i in range(w.owners.log[owner], w.owners.log[owner] + w.owners.logged[owner], 16):
+        prefetch(w.log.cell, i)
+        prefetch(w.log.n, i)
+        prefetch(w.log.entry, i)
+    if count > 0:
+        width = w.parts.agg.shape[1]
+        part = w.e.part[first] * width
+        for i in range(part, part + count * width, 8):
+            prefetch(w.parts.agg, i)
+            prefetch(w.parts.unit, i)
+            prefetch(w.parts.credit, i)
 
 
 @kernel
@@ -72,32 +148,53 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     owners = w.owners
     for at in range(first, last):
         owner = which[at]
+        if at + 2 < last:
+            _fetch_list(w, which[at + 2])
+        if at + 1 < last:
+            _fetch_unit(w, which[at + 1])
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]
         log_before = w.log.meta[LOG_USED]
-        if not make_lists(w, owner):
-            w.lists.meta[LISTS_USED] = lists_before
-            w.lists.meta[CELLS_USED] = cells_before
-            return at
         cells_start = owners.start[owner]
         cells_end = cells_start + owners.used[owner]
+        # Cells being made are not in the chains: they serve by attribution. They are the last ones.
+        bound = owners.used[owner]
         for k in range(cells_start, cells_end):
-            w.cells.taken[w.held.data[k]] = 0
-        end = owners.entry[owner] + owners.entries[owner]
+            cell = w.held.data[k]
+            w.cells.taken[cell] = 0
+            if w.cells.state[cell] == CREATING:
+                bound -= 1
+        w.lists.meta[EPOCH] += 1
+        mark = w.lists.meta[EPOCH]
+        start = owners.entry[owner]
+        end = start + owners.entries[owner]
         owners.stall[owner] = -1
         owners.pending[owner] = 0
         owners.timed[owner] = 0
-        owners.log[owner] = log_before
         full = False
-        for entry in range(owners.entry[owner], end):
+        credited = end
+        for entry in range(start, end):
+            con = w.p.con[w.e.prof[entry]]
+            if w.lists.con_mark[con] != mark and not make_list(w, con, mark, cells_start, bound):
+                full = True
+                credited = entry
+                break
+            chain = w.lists.con_list[con]
+            w.e.list[entry] = chain
+            if w.e.flags[entry] & SETTLED and replay(w, entry, chain):
+                continue
             if not log_room(w, w.log, entry):
                 full = True
+                credited = entry
                 break
             begin_entry(w, w.log, w.parts.credit, entry)
             kind = w.e.kind[entry]
             stalled = False
             if kind == PLAIN:
-                done = credit_plain(w, w.log, w.parts.credit, entry, False)
+                how = credit_plain(w, w.log, w.parts.credit, entry, False)
+                done = how != SHORT
+                if how == DONE:
+                    w.e.flags[entry] |= SETTLED
             elif kind == SPREAD:
                 done = False
                 if must_wait(w, entry):
@@ -115,6 +212,8 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             if stalled:
                 owners.stall[owner] = entry
                 owners.pending[owner] += end - entry
+                credited = entry
+                full = not _list_rest(w, entry + 1, end, mark, cells_start, bound)
                 break
             if not done:
                 owners.pending[owner] += 1
@@ -122,15 +221,23 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
                 for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
                     w.parts.since[part] = NO_TIME
         if full:
+            # What was noted so far is dropped, so nothing may be read from it again.
+            for entry in range(start, credited):
+                w.e.flags[entry] &= ~SETTLED & 0xFF
             w.log.meta[LOG_USED] = log_before
             w.lists.meta[LISTS_USED] = lists_before
             w.lists.meta[CELLS_USED] = cells_before
             return at
-        owners.logged[owner] = w.log.meta[LOG_USED] - log_before
+        if owners.choosy[owner] != 0:
+            for entry in range(start, credited):
+                if w.e.kind[entry] == GANG:
+                    note_parking(w, rules, w.parts.credit, entry)
+        _keep_log(w, owner, log_before, start, credited)
         excess = 0
         configured = 0
         for k in range(cells_start, cells_end):
             cell = w.held.data[k]
+            w.cells.flags[cell] &= ~NEW & 0xFF
             if w.cells.state[cell] == CONFIGURED:
                 configured += w.cells.count[cell]
                 excess += w.cells.count[cell] - w.cells.taken[cell]
@@ -143,6 +250,38 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     return last
 
 
+@inner
+def _list_rest(w: World, first: int, last: int, mark: int, held: int, count: int) -> bool:
+    """Gives the entries beyond a stall their chains, for the shard-wide pass; False when there is no room."""
+    for entry in range(first, last):
+        con = w.p.con[w.e.prof[entry]]
+        if w.lists.con_mark[con] != mark and not make_list(w, con, mark, held, count):
+            return False
+        w.e.list[entry] = w.lists.con_list[con]
+    return True
+
+
+@inner
+def _keep_log(w: World, owner: int, noted: int, first: int, last: int) -> None:
+    """Puts what was noted at the end of the log where the unit's stretch was, if it has room there."""
+    log = w.log
+    count = log.meta[LOG_USED] - noted
+    w.owners.logged[owner] = count
+    if count > w.owners.room[owner]:
+        w.owners.log[owner] = noted
+        w.owners.room[owner] = min(with_slack(count), len(log.cell) - noted)
+        log.meta[LOG_USED] = noted + w.owners.room[owner]
+        return
+    base = w.owners.log[owner]
+    for i in range(count):
+        log.entry[base + i] = log.entry[noted + i]
+        log.cell[base + i] = log.cell[noted + i]
+        log.n[base + i] = log.n[noted + i]
+    for entry in range(first, last):
+        w.e.log[entry] += base - noted
+    log.meta[LOG_USED] = noted
+
+
 @kernel
 def count_pending(w: World, clusters: int) -> int:
     total = 0
@@ -152,33 +291,105 @@ def count_pending(w: World, clusters: int) -> int:
     return total
 
 
+@inner
+def _is_pending(w: World, entry: int, stall: int) -> bool:
+    if stall >= 0 and entry >= stall:
+        return True
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        if anything(w.parts.credit, part):
+            return True
+    return False
+
+
 @kernel
-def collect_pending(w: World, clusters: int, entries: I4, precedence: I4, arrival: I8, rank: I4, seq: I4) -> None:
-    """Entries that the shard-wide pass must serve, with their keys."""
-    at = 0
-    for cluster in range(clusters):
+def order_pending(w: World, by_name: I4, clusters: int, order: I4) -> None:
+    """Entries the shard-wide pass must serve: by precedence, arrival, cluster and place within the cluster."""
+    total = 0
+    for i in range(clusters):
+        cluster = by_name[i]
+        before = total
+        ascending = True
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
             if w.owners.pending[owner] == 0:
                 continue
             start = w.owners.entry[owner]
             stall = w.owners.stall[owner]
             for entry in range(start, start + w.owners.entries[owner]):
-                wanted = stall >= 0 and entry >= stall
-                if not wanted:
-                    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-                        if anything(w.parts.credit, part):
-                            wanted = True
-                if wanted:
-                    entries[at] = entry
-                    precedence[at] = w.p.precedence[w.e.prof[entry]]
-                    arrival[at] = w.e.arrival[entry]
-                    rank[at] = w.c.rank[cluster]
-                    seq[at] = w.e.seq[entry]
+                if _is_pending(w, entry, stall):
+                    if total > before and w.e.seq[order[total - 1]] > w.e.seq[entry]:
+                        ascending = False
+                    order[total] = entry
+                    total += 1
+        if not ascending:
+            # `seq` counts the cluster's entries from 0, so each has its own place.
+            places = np.full(w.c.entries[cluster], -1, np.int32)
+            for k in range(before, total):
+                places[w.e.seq[order[k]]] = order[k]
+            at = before
+            for k in range(len(places)):
+                if places[k] >= 0:
+                    order[at] = places[k]
                     at += 1
+    keys = np.empty(total, np.int64)
+    for i in range(total):
+        keys[i] = w.e.arrival[order[i]]
+    _sort_stably(order, keys, total)
+    for i in range(total):
+        keys[i] = w.p.precedence[w.e.prof[order[i]]]
+    _sort_stably(order, keys, total)
 
 
-@kernel
-def reset_free(w: World) -> None:
+@inner
+def _sort_stably(order: I4, keys: I8, count: int) -> None:
+    """Stable radix sort by the bytes in which the keys differ."""
+    if count < 2:
+        return
+    least = keys[0]
+    most = keys[0]
+    for i in range(count):
+        least = min(least, keys[i])
+        most = max(most, keys[i])
+    if least == most:
+        return
+    union = 0
+    for i in range(count):
+        keys[i] -= least
+        union |= keys[i]
+    other_keys = np.empty(count, np.int64)
+    other = np.empty(count, np.int32)
+    tally = np.empty(256, np.int64)
+    flipped = False
+    for byte in range(8):
+        shift = byte * 8
+        if ((union >> shift) & 0xFF) == 0:
+            continue
+        tally[:] = 0
+        source = other if flipped else order
+        target = order if flipped else other
+        source_keys = other_keys if flipped else keys
+        target_keys = keys if flipped else other_keys
+        for i in range(count):
+            tally[(source_keys[i] >> shift) & 0xFF] += 1
+        sum_ = 0
+        for v in range(256):
+            here = tally[v]
+            tally[v] = sum_
+            sum_ += here
+        for i in range(count):
+            key = source_keys[i]
+            v = (key >> shift) & 0xFF
+            place = tally[v]
+            tally[v] = place + 1
+            target_keys[place] = key
+            target[place] = source[i]
+        flipped = not flipped
+    if flipped:
+        for i in range(count):
+            order[i] = other[i]
+
+
+@inner
+def _reset_free(w: World) -> None:
     """Nothing free is claimed and no list of free cells exists at the beginning of a pass."""
     for owner in range(FIRST_UNIT):
         for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
@@ -192,33 +403,41 @@ def reset_free(w: World) -> None:
         w.free.ready[bucket] = 0
     w.free.meta[0] = 0
     w.free.meta[_SPREADING] = 0
+    w.free.meta[SHORTS] = 0
     w.late.meta[LOG_USED] = 0
     w.got.meta[0] = 0
     w.uni.meta[0] = 0
 
 
 @kernel
-def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int) -> int:
-    """Serves the entries `order[first:last]`; returns how far it came before a column was full."""
+def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, short: I4) -> int:
+    """Serves the entries `order[first:last]`; returns how far it came before a column was full.
+
+    Places in the order of entries that stay short go to `short`, `free.meta[SHORTS]` of them in all.
+    """
+    free_cells = w.owners.used[OWNER_IDLE] + w.owners.used[OWNER_SPECULATIVE]
+    nameless = w.owners.used[OWNER_CREATING] > 0
+    left = w.parts.left
+    credit = w.parts.credit
+    width = left.shape[1]
     for at in range(first, last):
         entry = order[at]
         cluster = w.e.cluster[entry]
         prof = w.e.prof[entry]
         part = w.e.part[entry]
+        parts = w.e.parts[entry]
         kind = w.e.kind[entry]
-        free_cells = w.owners.used[OWNER_IDLE] + w.owners.used[OWNER_SPECULATIVE]
         going_on = w.free.meta[_SPREADING] != 0
         if (
             not free_room(w)
             or not log_room(w, w.late, entry)
             or w.uni.meta[0] + len(w.dom.list) > len(w.uni.dom)
-            or w.got.meta[0] + 1 + free_cells * w.e.parts[entry] > len(w.got.cell)
+            or w.got.meta[0] + 1 + free_cells * parts > len(w.got.cell)
         ):
             return at
         stall = w.owners.stall[w.e.unit[entry]]
         stalled = stall >= 0 and entry >= stall
         may_acquire = rules.acquire and w.c.connected[cluster] != 0
-        left = w.parts.left
         if not going_on:
             if stalled:
                 begin_entry(w, w.late, left, entry)
@@ -226,9 +445,9 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int) -> i
                 w.e.late[entry] = 0
                 w.e.boots[entry] = 0
                 w.e.provisions[entry] = 0
-                for i in range(part, part + w.e.parts[entry]):
-                    for d in range(left.shape[1]):
-                        left[i, d] = w.parts.credit[i, d]
+                for i in range(part, part + parts):
+                    for d in range(width):
+                        left[i, d] = credit[i, d]
         if kind == GANG:
             if stalled:
                 serve_gang(w, rules, w.late, left, entry, False)
@@ -236,17 +455,20 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int) -> i
                 acquire_gang(w, left, entry)
         elif kind == PLAIN:
             if stalled:
-                done = credit_plain(w, w.late, left, entry, True)
+                done = credit_plain(w, w.late, left, entry, True) != SHORT
             else:
-                done = _credit_nameless(w, entry)
+                done = nameless and _credit_nameless(w, entry)
             if may_acquire and not done:
                 done = acquire_from(w, left, entry, part, idle_list(w, prof), -1, -1)
                 if not done:
                     acquire_from(w, left, entry, part, speculative_list(w, prof), -1, -1)
         else:
             if not going_on:
+                # Counted from the log: domains of machines that were looked at and not taken do not count.
                 if stalled:
                     credit_spread(w, w.late, left, entry, True)
+                    w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
+                    recount_spread(w, w.late, entry)
                 else:
                     recount_spread(w, w.log, entry)
                 open_universe(w, entry)
@@ -259,14 +481,23 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int) -> i
                 save_universe(w, at)
         if stalled:
             w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
+        lacking = False
+        for i in range(part, part + parts):
+            if anything(left, i):
+                lacking = True
+            else:
+                w.parts.since[i] = NO_TIME
+        if lacking:
+            short[w.free.meta[SHORTS]] = at
+            w.free.meta[SHORTS] += 1
+        elif kind == GANG:
+            w.e.parked_since[entry] = NO_TIME
     return last
 
 
 @inner
 def _credit_nameless(w: World, entry: int) -> bool:
     """Credits a plain row with Creating machines that name no cluster; True when nothing is left."""
-    if w.owners.used[OWNER_CREATING] == 0:
-        return False
     part = w.e.part[entry]
     con = w.p.con[w.e.prof[entry]]
     found = creating_cells(w, entry, True)
@@ -286,10 +517,3 @@ def _credit_nameless(w: World, entry: int) -> bool:
             if not anything(w.parts.left, part):
                 return True
     return False
-
-
-def pending_order(
-    precedence: NDArray[np.int32], arrival: NDArray[np.int64], rank: NDArray[np.int32], seq: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Places in the order of service; within a cluster `seq` has decided the rest."""
-    return np.lexsort((seq, rank, arrival, precedence))

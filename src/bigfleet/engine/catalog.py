@@ -21,7 +21,7 @@ from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
-from bigfleet.model.resources import MAX_MACHINE_UNITS
+from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
 from bigfleet.model.spread import Spread
 from bigfleet.model.taint import Taint, Toleration, tolerates
 
@@ -161,13 +161,17 @@ class Catalog:
         self.texts = TextTable()
         self.resources: list[str] = []
         self._resource_index: dict[str, int] = {}
+        self.amounts: dict[tuple[int, ...], Resources] = {}
         self.keys: list[str] = []
+        self._stale_keys = False
+        self._names: list[str] | None = []
         self._key_refs: dict[str, int] = {}
         self._named_refs: dict[str, int] = {}
         self.offers: list[tuple[str, str, str, int]] = []
         self._offer_index: dict[tuple[str, str, str, int], int] = {}
         self.shapes: list[Shape] = []
         self._shape_index: dict[Shape, int] = {}
+        self._shape_seen: dict[int, tuple[Shape, int]] = {}
         self._bad_shapes: dict[int, int] = {}
         self.shape_class = np.zeros(16, np.int32)
         self.shape_bad = np.zeros(16, np.uint8)
@@ -263,9 +267,10 @@ class Catalog:
             if spread.topology_key != HOSTNAME_LABEL:
                 self._count(self._key_refs, spread.topology_key, sign)
 
-    @staticmethod
-    def _count(refs: dict[str, int], key: str, sign: int) -> None:
+    def _count(self, refs: dict[str, int], key: str, sign: int) -> None:
         left = refs.get(key, 0) + sign
+        if left == 0 or key not in refs:
+            self._stale_keys, self._names = True, None
         if left:
             refs[key] = left
         else:
@@ -277,14 +282,20 @@ class Catalog:
 
     @property
     def named_ids(self) -> list[str]:
-        return sorted(self._named_refs)
+        """Ids that live demand names; the same list as long as they are the same."""
+        if self._names is None:
+            self._names = sorted(self._named_refs)
+        return self._names
 
     def keys_are_current(self) -> bool:
-        return self.keys == self.live_keys
+        if self._stale_keys:
+            self._stale_keys = self.keys != self.live_keys
+        return not self._stale_keys
 
     def rekey(self) -> None:
         """Derives classes for the keys live now; every machine must then be placed anew."""
         self.keys = self.live_keys
+        self._stale_keys = False
         self._class_index, self._class_shape = {}, []
         self._domain_index, self.domain_texts, self._domain_ranked = {}, [], 0
         self.domains = _empty_domains(self.width)
@@ -313,6 +324,17 @@ class Catalog:
     # ---- shapes and classes ----------------------------------------------------------------------------------------
 
     def intern_shape(self, shape: Shape) -> int:
+        # Producers keep their shapes, and hashing one costs more than everything else here.
+        seen = self._shape_seen.get(id(shape))
+        if seen is not None:
+            return seen[1]
+        number = self._find_shape(shape)
+        if len(self._shape_seen) > 2 * len(self.shapes) + 1024:
+            self._shape_seen.clear()
+        self._shape_seen[id(shape)] = (shape, number)
+        return number
+
+    def _find_shape(self, shape: Shape) -> int:
         found = self._shape_index.get(shape)
         if found is not None:
             return found
@@ -378,6 +400,9 @@ class Catalog:
     @property
     def class_count(self) -> int:
         return len(self._class_shape)
+
+    def machines_by_state(self) -> dict[int, int]:
+        return dict(enumerate(self.classes.count[: self.class_count].sum(axis=0).tolist()[1:], 1))
 
     def class_shape(self, number: int) -> Shape:
         return self._class_shape[number]

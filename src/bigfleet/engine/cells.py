@@ -11,8 +11,8 @@ import numpy as np
 
 from bigfleet.engine.columns import grown, made, room
 from bigfleet.engine.ids import Ids, id_less
-from bigfleet.engine.jit import F8, I4, I8, U1, inner, kernel
-from bigfleet.engine.pool import Pool, PoolStore, chunk_size, give_chunk, take_chunk
+from bigfleet.engine.jit import F8, I4, I8, U1, inner, kernel, prefetch
+from bigfleet.engine.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
 from bigfleet.engine.view import View, view
 
 SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = 1, 2, 3, 4, 5, 6, 7, 8
@@ -21,8 +21,11 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
-# Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list.
-TOUCH, MOVED, LISTED = 1, 2, 4
+# Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
+# made since its unit was last credited.
+TOUCH, MOVED, LISTED, NEW = 1, 2, 4, 8
+# Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
+CHANGED, UNORDERED = 1, 2
 _EMPTY, _GRAVE = -1, -2
 
 
@@ -64,7 +67,7 @@ class Owners(View):
     """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
     their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
     whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
-    (`choosy`), their stretch of the credit log, and Configured machines."""
+    (`choosy`), their stretch of the credit log with the room it has, and Configured machines."""
 
     start: I8
     size: I4
@@ -80,6 +83,7 @@ class Owners(View):
     choosy: U1
     log: I8
     logged: I4
+    room: I4
     excess: I8
     configured: I8
     list: I4
@@ -130,24 +134,16 @@ class CellStore:
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
-    def make_room(self) -> None:
-        """Lets the touched cells hold their announced newcomers."""
-        self.members.reserve(growth(self.v))
-        append_room(self.v, self.members.v)
-
     def settle(self, ids: Ids, heads: I4) -> None:
         """After machines were placed: smallest ids, owners' orders, dead cells. Leaves the dirty owners listed."""
-        self.lists.reserve(list_growth(self.v, self.owners))
-        settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
-
-    def clean(self) -> None:
-        """Forgets which owners were dirty."""
-        self.owners.dirty[self.owners.list[: int(self.owners.meta[0])]] = 0
-        self.owners.meta[0] = 0
+        missing = settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
+        if missing:
+            self.lists.reserve(missing)
+            settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
 
 
 @inner
-def _cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+def cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
     value = (int(cls) * 31 + int(state) * 2 + int(held)) & 0x7FFFFFFF
     value = ((value ^ (value >> 15)) * 668265263 + (int(cluster) + 1) * 374761393) & 0x7FFFFFFFFFFF
     value = (value ^ (value >> 19)) & 0x7FFFFFFF
@@ -158,7 +154,7 @@ def _cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int
 @inner
 def find_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
     mask = len(cells.table) - 1
-    at = _cell_hash(cls, state, held, cluster, stamp) & mask
+    at = cell_hash(cls, state, held, cluster, stamp) & mask
     while cells.table[at] != _EMPTY:
         cell = cells.table[at]
         if (
@@ -184,7 +180,7 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
         cell = cells.meta[USED]
         cells.meta[USED] += 1
     mask = len(cells.table) - 1
-    at = _cell_hash(cls, state, held, cluster, stamp) & mask
+    at = cell_hash(cls, state, held, cluster, stamp) & mask
     while cells.table[at] >= 0:
         at = (at + 1) & mask
     if cells.table[at] == _GRAVE:
@@ -204,7 +200,7 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
     cells.used[cell] = 0
     cells.ordered[cell] = 0
     cells.adds[cell] = 0
-    cells.flags[cell] = 0
+    cells.flags[cell] = NEW
     cells.next[cell] = -1
     cells.prev[cell] = -1
     return cell
@@ -214,7 +210,7 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
 def drop_cell(cells: Cells, cell: int) -> None:
     mask = len(cells.table) - 1
     at = (
-        _cell_hash(
+        cell_hash(
             cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell],
             cells.stamp[cell],
         )
@@ -239,7 +235,7 @@ def rehash_cells(cells: Cells) -> None:
         if cells.count[cell] < 0:
             continue
         at = (
-            _cell_hash(
+            cell_hash(
                 cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell],
                 cells.stamp[cell],
             )
@@ -273,7 +269,7 @@ def leave(cells: Cells, members: Pool, cell: int, place: int, slot: int) -> None
         cells.least[cell] = -1
 
 
-@kernel
+@inner
 def growth(cells: Cells) -> int:
     """How many pool elements the touched cells need for their newcomers."""
     total = 0
@@ -284,7 +280,7 @@ def growth(cells: Cells) -> int:
     return total
 
 
-@kernel
+@inner
 def append_room(cells: Cells, members: Pool) -> None:
     """Moves touched cells that are too small into larger chunks."""
     for i in range(cells.meta[TOUCHED]):
@@ -302,8 +298,8 @@ def append_room(cells: Cells, members: Pool) -> None:
         cells.adds[cell] = 0
 
 
-@kernel
-def list_growth(cells: Cells, owners: Owners) -> int:
+@inner
+def _list_growth(cells: Cells, owners: Owners) -> int:
     """Upper bound of the pool elements the owners' lists need for newly touched cells."""
     total = 0
     for i in range(cells.meta[TOUCHED]):
@@ -321,10 +317,33 @@ def list_growth(cells: Cells, owners: Owners) -> int:
     return total
 
 
+@inner
+def mark_dirty(owners: Owners, owner: int, how: int) -> None:
+    """Lists an owner as changed; `UNORDERED` is the stronger of the two."""
+    if owners.dirty[owner] == 0:
+        owners.list[owners.meta[0]] = owner
+        owners.meta[0] += 1
+    if owners.dirty[owner] < how:
+        owners.dirty[owner] = how
+
+
 @kernel
-def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, heads: I4) -> None:
-    """Brings touched cells' smallest ids and their owners' orders up to date; `owners.list[:meta[0]]` are dirty."""
-    for i in range(cells.meta[TOUCHED]):
+def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, heads: I4) -> int:
+    """Brings touched cells' smallest ids and their owners' orders up to date; `owners.list[:meta[0]]` are dirty.
+
+    If the lists' pool is too small nothing is done, and it tells what is missing.
+    """
+    missing = _list_growth(cells, owners)
+    if missing > pool_room(lists):
+        return missing
+    touched = cells.meta[TOUCHED]
+    for i in range(touched):
+        if i + 8 < touched:
+            ahead = cells.touched[i + 8]
+            prefetch(cells.flags, ahead)
+            prefetch(cells.count, ahead)
+            prefetch(cells.least, ahead)
+            prefetch(cells.owner, ahead)
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
         if cells.count[cell] > 0 and cells.least[cell] < 0:
@@ -333,17 +352,28 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
         owner = cells.owner[cell]
         if owner < 0:
             continue
-        if owners.dirty[owner] == 0:
-            owners.dirty[owner] = 1
-            owners.list[owners.meta[0]] = owner
-            owners.meta[0] += 1
-        if cells.count[cell] > 0 and not cells.flags[cell] & LISTED:
-            cells.flags[cell] |= LISTED
-            _append(owners, lists, owner, cell)
-    for i in range(owners.meta[0]):
-        _reorder(cells, owners, lists, ids, owners.list[i])
+        flags = cells.flags[cell]
+        if cells.count[cell] > 0:
+            if not flags & LISTED:
+                cells.flags[cell] |= LISTED
+                _append(owners, lists, owner, cell)
+            mark_dirty(owners, owner, UNORDERED if flags & MOVED or not flags & LISTED else CHANGED)
+        else:
+            mark_dirty(owners, owner, UNORDERED)
+    dirty = owners.meta[0]
+    for i in range(dirty):
+        if i + 2 < dirty:
+            prefetch(lists.data, owners.start[owners.list[i + 2]])
+        if i + 1 < dirty:
+            ahead = owners.list[i + 1]
+            if owners.dirty[ahead] == UNORDERED:
+                for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
+                    prefetch(cells.count, lists.data[k])
+                    prefetch(cells.flags, lists.data[k])
+        if owners.dirty[owners.list[i]] == UNORDERED:
+            _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
-    for i in range(cells.meta[TOUCHED]):
+    for i in range(touched):
         cell = cells.touched[i]
         if cells.count[cell] == 0:
             if cells.size[cell] > 0:
@@ -352,6 +382,7 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
                 _unlink(cells, heads, cell)
             drop_cell(cells, cell)
     cells.meta[TOUCHED] = 0
+    return 0
 
 
 @inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -37,8 +38,15 @@ def room(size: int, needed: int) -> int:
 
 def made(kind: type[V], size: int, **widths: int) -> V:
     """Zeroed columns of a store, as its annotations say; matrices are one wide unless told."""
-    columns = {}
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        _, element, dimensions = get_args(hint)
-        columns[name] = np.zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
+    columns = {
+        name: np.zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
+        for name, element, dimensions in _annotated(kind)  # type: ignore[arg-type]  # a class is hashable
+    }
     return kind(**columns)
+
+
+@cache
+def _annotated(kind: type[Any]) -> tuple[tuple[str, str, int], ...]:
+    """Name, element and dimensions of each column; evaluating annotations costs more than making the columns."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((name, *get_args(hint)[1:]) for name, hint in hints.items())

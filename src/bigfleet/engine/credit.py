@@ -8,11 +8,14 @@ cluster's crediting stops and the shard-wide pass goes on from there.
 from __future__ import annotations
 
 from bigfleet.engine.catalog import find_pair
-from bigfleet.engine.cells import CREATING, OWNER_CREATING
+from bigfleet.engine.cells import CREATING, NEW, OWNER_CREATING
 from bigfleet.engine.ids import id_less
 from bigfleet.engine.jit import I8M, inner
 from bigfleet.engine.rows import FOLDED
 from bigfleet.engine.world import CELLS_USED, LISTS_USED, LOG_USED, Log, World
+
+# How crediting a plain row ends.
+SHORT, DONE, DONE_LATE = 0, 1, 2
 
 
 @inner
@@ -26,7 +29,8 @@ def take(alloc: I8M, cls: int, overhead: I8M, cluster: int, unit: I8M, left: I8M
             return 0
         rest = left[part, d]
         if rest > 0 and have > 0:
-            n = (rest + have - 1) // have
+            # One machine is the common answer, and dividing is what costs.
+            n = 1 if rest <= have else (rest + have - 1) // have
             if n > wanted:
                 wanted = n
     if wanted == 0:
@@ -83,43 +87,73 @@ def log_room(w: World, log: Log, entry: int) -> bool:
 
 
 @inner
-def make_lists(w: World, owner: int) -> bool:
-    """Chains of a unit's bound cells for each constraint set its entries have; False when there is no room."""
-    held = w.owners.start[owner]
-    count = w.owners.used[owner]
-    start = w.owners.entry[owner]
+def make_list(w: World, con: int, mark: int, held: int, count: int) -> bool:
+    """The chain of a unit's bound cells that match a constraint set; False when there is no room."""
     lists = w.lists
-    lists.meta[2] += 1
-    mark = lists.meta[2]
-    # Cells being made are not in the chains: they serve by attribution.
-    while count > 0 and w.cells.state[w.held.data[held + count - 1]] == CREATING:
-        count -= 1
-    for entry in range(start, start + w.owners.entries[owner]):
-        con = w.p.con[w.e.prof[entry]]
-        if lists.con_mark[con] != mark:
-            number = lists.meta[LISTS_USED]
-            at = lists.meta[CELLS_USED]
-            if number >= len(lists.head) or at + count > len(lists.cell):
+    number = lists.meta[LISTS_USED]
+    at = lists.meta[CELLS_USED]
+    if number >= len(lists.head) or at + count > len(lists.cell):
+        return False
+    lists.con_mark[con] = mark
+    lists.con_list[con] = number
+    first = at
+    for k in range(held, held + count):
+        cell = w.held.data[k]
+        if w.match[con, w.cells.cls[cell]] != 0:
+            lists.cell[at] = cell
+            lists.next[at] = at + 1
+            at += 1
+    if at > first:
+        lists.next[at - 1] = -1
+    lists.head[number] = first if at > first else -1
+    lists.meta[LISTS_USED] = number + 1
+    lists.meta[CELLS_USED] = at
+    return True
+
+
+@inner
+def replay(w: World, entry: int, chain: int) -> bool:
+    """Credits a settled entry with what it had, if going through its chain again would come to that.
+
+    It would if the first cells with machines are those of its log, in order: all but the last are used up exactly as
+    before, and the last has enough. Otherwise nothing is done.
+    """
+    first = w.e.log[entry]
+    last = first + w.e.logged[entry]
+    used = w.log.meta[LOG_USED]
+    if used + last - first > len(w.log.cell):
+        return False
+    cells = w.cells
+    lists = w.lists
+    at = lists.head[chain]
+    for i in range(first, last):
+        while at >= 0 and cells.count[lists.cell[at]] == cells.taken[lists.cell[at]]:
+            at = lists.next[at]
+        if i == first:
+            lists.head[chain] = at
+        if at < 0:
+            return False
+        cell = lists.cell[at]
+        # A cell made since may have the number of one that is gone.
+        if cell != w.log.cell[i] or cells.flags[cell] & NEW:
+            return False
+        available = cells.count[cell] - cells.taken[cell]
+        if i + 1 < last:
+            if available != w.log.n[i]:
                 return False
-            lists.con_mark[con] = mark
-            lists.con_list[con] = number
-            first = -1
-            last = -1
-            for k in range(held, held + count):
-                cell = w.held.data[k]
-                if w.match[con, w.cells.cls[cell]] != 0:
-                    lists.cell[at] = cell
-                    lists.next[at] = -1
-                    if last >= 0:
-                        lists.next[last] = at
-                    else:
-                        first = at
-                    last = at
-                    at += 1
-            lists.head[number] = first
-            lists.meta[LISTS_USED] = number + 1
-            lists.meta[CELLS_USED] = at
-        w.e.list[entry] = lists.con_list[con]
+            at = lists.next[at]
+        elif available < w.log.n[i]:
+            return False
+    for i in range(first, last):
+        cell = w.log.cell[i]
+        n = w.log.n[i]
+        cells.taken[cell] += n
+        w.log.entry[used] = entry
+        w.log.cell[used] = cell
+        w.log.n[used] = n
+        used += 1
+    w.e.log[entry] = w.log.meta[LOG_USED]
+    w.log.meta[LOG_USED] = used
     return True
 
 
@@ -197,12 +231,12 @@ def pair_cells(w: World, pair: int, cluster: int, nameless: bool, found: int) ->
 
 
 @inner
-def credit_plain(w: World, log: Log, left: I8M, entry: int, nameless: bool) -> bool:
-    """Credits a plain row; True when nothing is left."""
+def credit_plain(w: World, log: Log, left: I8M, entry: int, nameless: bool) -> int:
+    """Credits a plain row: SHORT, DONE, or DONE_LATE if it took Creating machines for that."""
     cluster = w.e.cluster[entry]
     part = w.e.part[entry]
     if not anything(left, part):
-        return True
+        return DONE
     cells_of = w.lists.cell
     next_of = w.lists.next
     taken = w.cells.taken
@@ -228,7 +262,7 @@ def credit_plain(w: World, log: Log, left: I8M, entry: int, nameless: bool) -> b
             w.e.claimed[entry] += n
             note(log, entry, cell, n)
             if not anything(left, part):
-                return True
+                return DONE
         before = at
         at = after
     found = creating_cells(w, entry, nameless)
@@ -244,5 +278,5 @@ def credit_plain(w: World, log: Log, left: I8M, entry: int, nameless: bool) -> b
             w.e.claimed[entry] += n
             note(log, entry, cell, n)
             if not anything(left, part):
-                return True
-    return False
+                return DONE_LATE
+    return SHORT

@@ -5,23 +5,30 @@ A roll-up replaces all rows of its cluster. Bad rows are counted and left out. N
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import DemandBatch, Rollup
-from bigfleet.engine.catalog import Catalog
+from bigfleet.engine.catalog import Catalog, Profiles
+from bigfleet.engine.cells import CHANGED, Owners, mark_dirty
 from bigfleet.engine.columns import grown, made
 from bigfleet.engine.fleet import Fleet
 from bigfleet.engine.guard import Guard
 from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.policy import Policy
-from bigfleet.engine.pool import Pool, chunk_size, give_chunk, take_chunk
+from bigfleet.engine.pool import Pool, chunk_size, give_chunk, region_size, take_chunk
 from bigfleet.engine.results import RollupOutcome
-from bigfleet.engine.rows import Clusters, DemandStore, Rows
+from bigfleet.engine.rows import SETTLED, Clusters, DemandStore, Entries, Parts, Rows
 from bigfleet.engine.view import View, view
 from bigfleet.model.resources import MAX_NEED_UNITS
 
 LIMIT = MAX_NEED_UNITS
+# What a roll-up changed: nothing, amounts of the rows there were, or which rows there are.
+SAME, AMOUNTS, ROWS = 0, 1, 2
+_NOBODY = np.zeros(1, np.int32)
+N = TypeVar("N", np.int32, np.int64)
 
 
 @view
@@ -48,6 +55,12 @@ class Demand:
         self._in = made(Incoming, 16)
         self._descending = np.zeros(0, np.int64)
         self._live = np.zeros(16, bool)
+        self._columns: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._overhead = np.zeros(1, np.int64)
+        self._cons = np.zeros(16, np.int32)
+        self._con_mark = np.zeros(16, np.int64)
+        self._con_epoch = 0
+        self._recount = False
         self._ranked = 0
         self._resplit: set[int] = set()
         self.changed = False
@@ -65,7 +78,9 @@ class Demand:
                 self.store.c.connected[cluster] = connected
                 self.store.c.dirty[cluster] = 1
                 self.changed = True
-        self._count_profiles()
+        if self._recount:
+            self._count_profiles()
+            self._recount = False
         return outcomes
 
     def cluster(self, name: str) -> int:
@@ -91,8 +106,9 @@ class Demand:
         if self.catalog.intern_resources(names) or len(self._descending) != len(self.catalog.resources):
             width = self.catalog.width
             self.store.widen(width)
-            self._in = made(Incoming, len(self._in.prof), agg=width, unit=width)
+            self._in = made(Incoming, max(width, len(self._in.prof)), agg=width, unit=width)
             self._descending = self.catalog.descending()
+            self._overhead = np.zeros(width, np.int64)
 
     @property
     def descending(self) -> NDArray[np.int64]:
@@ -101,12 +117,15 @@ class Demand:
     def split(self) -> None:
         """Splits clusters whose rows changed into units; matches must be complete."""
         catalog, units = self.catalog, self.fleet.units
+        if not self._resplit:
+            return
         c, rows, p = self.store.c, self.store.rows, catalog.p
+        self._con_mark = grown(self._con_mark, len(catalog.match))
+        self._cons = grown(self._cons, len(catalog.match))
         for cluster in sorted(self._resplit):
-            profiles = rows.prof[int(c.start[cluster]) : int(c.start[cluster]) + int(c.rows[cluster])]
-            # A gang may fold at any time, so what it folds into counts as well.
-            cons = np.unique(np.concatenate([p.con[profiles], p.con[p.folded[profiles]]]))
-            if units.assign(cluster, cons, catalog.match, catalog.class_count):
+            self._con_epoch += 1
+            found = constraint_sets(c, rows, p, cluster, self._con_mark, self._con_epoch, self._cons)
+            if units.assign(cluster, np.sort(self._cons[:found]), catalog.match, catalog.class_count):
                 c.fresh[cluster] = 1
         self._resplit.clear()
 
@@ -125,37 +144,49 @@ class Demand:
     def _take_over(self, rollup: Rollup, policy: Policy, now: int, rejected: dict[str, int]) -> RollupOutcome:
         catalog = self.catalog
         cluster = self.cluster(rollup.cluster)
-        self.cover_resources((*rollup.resources, *rollup.overhead.names()))
-        self._merge(rollup, rejected)
-        c = self.store.c
+        columns = self._columns.get(rollup.resources)
+        bare = rollup.overhead.is_zero
+        if columns is None or not bare:
+            self.cover_resources((*rollup.resources, *rollup.overhead.names()))
+            columns = np.array([catalog.resource(name) for name in rollup.resources], np.int64)
+            self._columns[rollup.resources] = columns
+        self._merge(rollup, columns, rejected)
+        store = self.store
+        c = store.c
         if not c.ready[cluster] or not c.connected[cluster]:
             c.ready[cluster] = 1
             c.connected[cluster] = 1
             c.dirty[cluster] = 1
             self.changed = True
         count = int(self._in.meta[0])
-        volume = {catalog.resources[d]: int(self._in.volume[d]) for d in np.nonzero(self._in.volume)[0].tolist()}
+        volume = {
+            name: amount for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False) if amount
+        }
         if self.guard.holds(rollup.cluster, count, volume, policy.guard, now):
             return RollupOutcome.HELD
-        overhead = np.zeros(catalog.width, np.int64)
-        for name, amount in rollup.overhead.items():
-            overhead[catalog.resource(name)] = amount
-        self.store.reserve_rows(2 * chunk_size(max(1, count)))
+        overhead = self._overhead
+        if not bare:
+            overhead = np.zeros(catalog.width, np.int64)
+            for name, amount in rollup.overhead.items():
+                overhead[catalog.resource(name)] = amount
+        store.reserve_rows(2 * region_size(max(1, count)))
         changed = commit(
-            self.store.c, self.store.rows, self.store.regions.v, self._in, catalog.p.refs, catalog.p.same, overhead,
-            self._descending, cluster, now,
+            store.c, store.rows, store.entries, store.parts, self.fleet.cells.owners, store.regions.v, self._in,
+            catalog.p, overhead, self._descending, cluster, now,
         )  # fmt: skip
-        if changed:
+        if changed != SAME:
             self.changed = True
+        if changed == ROWS:
+            self._recount = True
             self._resplit.add(cluster)
         return RollupOutcome.APPLIED
 
-    def _merge(self, rollup: Rollup, rejected: dict[str, int]) -> None:
+    def _merge(self, rollup: Rollup, columns: NDArray[np.int64], rejected: dict[str, int]) -> None:
         catalog = self.catalog
         count = len(rollup)
-        profiles = np.array([catalog.intern_profile(profile) for profile in rollup.profiles] or [0], np.int32)
-        intern = catalog.texts.intern
-        groups = np.array([intern(group) for group in rollup.groups] or [0], np.int32)
+        intern_profile, intern = catalog.intern_profile, catalog.texts.intern
+        profiles = np.array([intern_profile(profile) for profile in rollup.profiles] or [0], np.int32)
+        groups = np.array([intern(group) for group in rollup.groups], np.int32) if rollup.groups else _NOBODY
         if count > len(self._in.prof):
             kept = self._in._asdict()
             self._in = Incoming(
@@ -166,12 +197,9 @@ class Demand:
             )
         if len(self._in.volume) < catalog.width:
             self._in = self._in._replace(volume=np.zeros(catalog.width, np.int64))
-        columns = np.array([catalog.resource(name) for name in rollup.resources] or [0], np.int64)
-        prof = profiles[rollup.profile]
-        group = np.where(rollup.group >= 0, groups[rollup.group], 0).astype(np.int32)
         merge_rows(
-            self._in, prof, group, _owned(rollup.aggregate), _owned(rollup.min_unit), columns[: len(rollup.resources)],
-            self._descending,
+            self._in, profiles, _owned(rollup.profile, np.int32), groups, _owned(rollup.group, np.int32),
+            _owned(rollup.aggregate, np.int64), _owned(rollup.min_unit, np.int64), columns, self._descending,
         )  # fmt: skip
         if bad := int(self._in.meta[1]):
             rejected["range"] = rejected.get("range", 0) + bad
@@ -183,6 +211,7 @@ class Demand:
             return
         drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)
         self.changed = True
+        self._recount = True
         self._resplit.add(number)
 
     def _count_profiles(self) -> None:
@@ -195,8 +224,9 @@ class Demand:
         self._live[:count] = now_live
 
 
-def _owned(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    made_ = np.ascontiguousarray(matrix, np.int64)
+def _owned(column: NDArray[N], kind: type[N]) -> NDArray[N]:
+    """Kernels are compiled for writable, contiguous columns only."""
+    made_ = np.ascontiguousarray(column, kind)
     return made_ if made_.flags.writeable else made_.copy()
 
 
@@ -222,10 +252,33 @@ def _row_order(prof: I4, group: I4, unit: I8M, a: int, b: int, descending: I8) -
 
 
 @kernel
-def merge_rows(into: Incoming, prof: I4, group: I4, aggregate: I8M, min_unit: I8M, columns: I8, descending: I8) -> None:
+def constraint_sets(c: Clusters, rows: Rows, p: Profiles, cluster: int, mark: I8, epoch: int, found: I4) -> int:
+    """The constraint sets of a cluster's rows; a gang may fold at any time, so what it folds into counts as well."""
+    count = 0
+    for row in range(c.start[cluster], c.start[cluster] + c.rows[cluster]):
+        prof = rows.prof[row]
+        for which in range(2):
+            con = p.con[prof] if which == 0 else p.con[p.folded[prof]]
+            if mark[con] != epoch:
+                mark[con] = epoch
+                found[count] = con
+                count += 1
+    return count
+
+
+@kernel
+def merge_rows(
+    into: Incoming, profiles: I4, profile: I4, groups: I4, group_of: I4, aggregate: I8M, min_unit: I8M, columns: I8,
+    descending: I8,
+) -> None:  # fmt: skip
     """Merges rows of equal key and leaves out those out of range; `meta` = rows, bad rows."""
-    count = len(prof)
+    count = len(profile)
     width = into.agg.shape[1]
+    prof = np.empty(count, np.int32)
+    group = np.empty(count, np.int32)
+    for i in range(count):
+        prof[i] = profiles[profile[i]]
+        group[i] = groups[group_of[i]] if group_of[i] >= 0 else 0
     unit = np.zeros((count, width), np.int64)
     order = into.order
     good = 0
@@ -296,23 +349,26 @@ def merge_rows(into: Incoming, prof: I4, group: I4, aggregate: I8M, min_unit: I8
 
 @kernel
 def commit(
-    c: Clusters, rows: Rows, regions: Pool, new: Incoming, refs: I8, same: I4, overhead: I8, descending: I8,
-    cluster: int, now: int,
-) -> bool:  # fmt: skip
-    """Replaces a cluster's rows; a row that stays keeps its arrival. False if nothing is different."""
+    c: Clusters, rows: Rows, e: Entries, parts: Parts, owners: Owners, regions: Pool, new: Incoming, p: Profiles,
+    overhead: I8, descending: I8, cluster: int, now: int,
+) -> int:  # fmt: skip
+    """Replaces a cluster's rows; a row that stays keeps its arrival. Tells what is different."""
     count = new.meta[0]
     old_start = c.start[cluster]
     old_count = c.rows[cluster]
     width = rows.agg.shape[1]
-    changed = old_count != count
+    refs = p.refs
+    same_rows = old_count == count
+    same_amounts = True
     for d in range(width):
         if c.overhead[cluster, d] != overhead[d]:
             c.overhead[cluster, d] = overhead[d]
-            changed = True
+            same_rows = False
     arrival = np.empty(count, np.int64)
     old = old_start
     for i in range(count):
         arrival[i] = now
+        known = False
         while old < old_start + old_count:
             order = 0
             if rows.prof[old] != new.prof[i]:
@@ -324,18 +380,35 @@ def commit(
             if order > 0:
                 break
             if order == 0:
+                known = True
                 arrival[i] = rows.arrival[old]
                 for d in range(width):
                     if rows.agg[old, d] != new.agg[i, d]:
-                        changed = True
+                        same_amounts = False
                 old += 1
                 break
             old += 1
-        if arrival[i] == now:
-            # A new row, or one that arrived in this very instant and is rebuilt for nothing.
-            changed = True
-    if not changed:
-        return False
+        if not known:
+            same_rows = False
+    if same_rows and same_amounts:
+        return SAME
+    if same_rows and c.gangs[cluster] == 0 and c.fresh[cluster] == 0:
+        # The entries there are serve the new amounts: only units with a changed row are credited anew.
+        for i in range(count):
+            row = old_start + i
+            different = False
+            for d in range(width):
+                if rows.agg[row, d] != new.agg[i, d]:
+                    different = True
+                    rows.agg[row, d] = new.agg[i, d]
+            if different:
+                part = rows.part[row]
+                for d in range(width):
+                    parts.agg[part, d] = new.agg[i, d]
+                # Without gangs every entry has one part, in its own place.
+                e.flags[part] &= ~SETTLED & 0xFF
+                mark_dirty(owners, e.unit[part], CHANGED)
+        return AMOUNTS
     for i in range(old_start, old_start + old_count):
         refs[rows.prof[i]] -= 1
     if count > c.size[cluster]:
@@ -354,7 +427,7 @@ def commit(
         rows.arrival[row] = arrival[i]
         rows.fold[row] = 0
         refs[new.prof[i]] += 1
-        if same[new.prof[i]] != -1:
+        if p.same[new.prof[i]] != -1:
             gangs += 1
         for d in range(width):
             rows.agg[row, d] = new.agg[i, d]
@@ -363,7 +436,7 @@ def commit(
     c.gangs[cluster] = gangs
     c.fresh[cluster] = 1
     c.dirty[cluster] = 1
-    return True
+    return ROWS
 
 
 @kernel

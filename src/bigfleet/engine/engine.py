@@ -6,22 +6,22 @@ before the next step; counts may be kept. A step without news and before `next_t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine import jit
-from bigfleet.engine.actions import NO_ENTRY, ActionBatch, Names, bindings, count_bindings, graces, shares
+from bigfleet.engine.actions import NO_ENTRY, ActionBatch, Names, bindings, graces, shares
 from bigfleet.engine.assign import (
-    collect_pending,
+    SHORTS,
+    begin_assign,
     count_pending,
     credit_units,
-    dirty_units,
-    pending_order,
-    reset_free,
+    order_pending,
     serve_pending,
 )
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
@@ -30,9 +30,12 @@ from bigfleet.engine.cells import OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.columns import grown, made, room
 from bigfleet.engine.demand import Demand
 from bigfleet.engine.entries import build_entries
+from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, copied, explain
 from bigfleet.engine.fleet import NEVER, Fleet
 from bigfleet.engine.fold import fold_gangs
+from bigfleet.engine.ids import USED
 from bigfleet.engine.logbook import compact, logged
+from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.preempt import (
@@ -51,22 +54,26 @@ from bigfleet.engine.preempt import (
     wanting,
 )
 from bigfleet.engine.reclaim import (
+    BINDINGS,
     CAPPED,
     COUNT,
+    EXCESS,
     NEXT,
+    PARKING,
+    RELEASABLE,
+    VICTIMS,
     ReclaimRules,
-    count_releasable,
     reclaim,
-    refill,
     release,
     spend,
+    survey,
     token_time,
-    total_excess,
 )
-from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, RollupOutcome
+from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, NeedKey, RollupOutcome
 from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, next_change
-from bigfleet.engine.tally import Counts
+from bigfleet.engine.tally import Columns, Counts
 from bigfleet.engine.verdict import VerdictBatch
+from bigfleet.engine.view import kept
 from bigfleet.engine.world import (
     BUCKETS,
     Acquired,
@@ -85,7 +92,8 @@ Probe = Callable[[str], None]
 
 
 class Reporter(Protocol):
-    """Somebody who wants to know what each step decided and why; nobody pays when there is none."""
+    """Somebody who wants to know what each step decided; nobody pays when there is none. `explain.LossReporter` is one
+    that also hears why candidates were lost."""
 
     def decided(self, result: StepResult) -> None: ...
 
@@ -107,14 +115,45 @@ class StepResult:
 
 
 @dataclass
-class _Last:
-    """What the previous step was given, to see whether another one can differ."""
+class Latest:
+    """What the previous step was given and decided: to see whether another one can differ, and to explain it."""
 
     policy: Policy
     conditions: Conditions
     result: StepResult
     stable: bool
     fields: dict[str, object] = field(default_factory=dict)
+
+
+class _Pending(NamedTuple):
+    """Entries the shard-wide pass served, in order, and the places in it of those that stayed short."""
+
+    order: NDArray[np.int32]
+    short: NDArray[np.int32]
+
+
+class _Made1(NamedTuple):
+    """Columns of the acquisitions."""
+
+    kind: NDArray[np.uint8]
+    slot: NDArray[np.int32]
+    entry: NDArray[np.int32]
+    cluster: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, count: int) -> _Made1:
+        kind = np.empty(count, np.uint8)
+        return cls(kind, np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32))
+
+    def first(self, count: int) -> _Made1:
+        if count == len(self.slot):
+            return self
+        return _Made1(self.kind[:count], self.slot[:count], self.entry[:count], self.cluster[:count])
+
+
+_NONE = np.zeros(0, np.int32)
+_NO_GAPS = np.zeros(0, np.int64)
+_LATER = np.array([ActionKind.PREEMPT, ActionKind.RECLAIM, ActionKind.DELETE], np.uint8)
 
 
 class Engine:
@@ -139,10 +178,15 @@ class Engine:
         self._ranked = made(Ranked, MAX_LISTS)
         self._clock = np.zeros(1, np.int64)
         self._epoch = 0
-        self._last: _Last | None = None
+        self._last: Latest | None = None
         self._holds: tuple[Policy | None, int] = (None, 0)
         self._broken = False
         self._retry_all = True
+        self._doors_changed = True
+        self._seen: World | None = None
+        self._which = np.zeros(16, np.int32)
+        self._out = np.zeros(8, np.int64)
+        self._by_name = np.zeros(0, np.int32)
         self._breaker_timer = NEVER
         self._supplies: tuple[int, dict[int, tuple[int, int, float]]] = (0, {})
 
@@ -181,12 +225,12 @@ class Engine:
             now, conditions.acquire, policy.cycle_ns, policy.park_after_cycles, policy.reprobe_every_cycles,
             policy.same_candidates,
         )  # fmt: skip
-        w, order = self._assign(w, rules)
+        w, pending = self._assign(w, rules)
         tell("assign")
-        w = self._preempt(w, order, policy, conditions)
+        w = self._preempt(w, pending, policy, conditions)
         tell("preempt")
-        result, stable = self._decide(w, order, rules, policy, conditions, rejected, rollups, tell)
-        self._last = _Last(policy, conditions, result, stable)
+        result, stable = self._decide(w, pending, rules, policy, conditions, rejected, rollups, tell)
+        self._last = Latest(policy, conditions, result, stable)
         tell("publish")
         return self._report(result)
 
@@ -195,7 +239,7 @@ class Engine:
             self.reporter.decided(result)
         return result
 
-    def _again(self, last: _Last, now: int) -> StepResult:
+    def _again(self, last: Latest, now: int) -> StepResult:
         """The previous decision, seen from now."""
         before = last.result
         result = replace(
@@ -239,8 +283,8 @@ class Engine:
         fleet.settle()
         self._set_holds(policy)
         self._set_breakers(conditions, now)
-        if self._last is None or self._last.conditions.acquire != conditions.acquire or self._last.policy is not policy:
-            self._retry_all = True
+        last = self._last
+        self._doors_changed = last is None or last.conditions.acquire != conditions.acquire or last.policy is not policy
         return rollups
 
     def _complete(self) -> None:
@@ -255,10 +299,10 @@ class Engine:
         clusters = len(self.fleet.clusters)
         self._size_scratch()
         w = self._world()
-        rebuild = np.empty(max(1, clusters), np.int32)
+        rebuild = self._which
         found = fold_gangs(
             w.c, w.rows, w.p, w.k, self.catalog.class_count, w.match, w.cells, w.owners, w.units, w.held, w.dom,
-            w.pairs.table, w.pairs.fingerprint, w.pairs.group, w.pairs.head, clusters, rebuild,
+            w.pairs, clusters, rebuild,
         )  # fmt: skip
         if found:
             build_entries(
@@ -267,46 +311,46 @@ class Engine:
             )  # fmt: skip
         return w
 
-    def _assign(self, w: World, rules: Rules) -> tuple[World, NDArray[np.int32]]:
+    def _assign(self, w: World, rules: Rules) -> tuple[World, _Pending]:
         clusters = len(self.fleet.clusters)
-        which = np.empty(int(self.fleet.units.v.count[:clusters].sum()), np.int32)
-        found = dirty_units(w, clusters, self._retry_all, which)
+        which = self._which
+        found = begin_assign(w, clusters, self._retry_all, self._doors_changed, which)
         self._retry_all = False
-        self.fleet.cells.clean()
-        w.lists.meta[:2] = 0
         at = 0
         while at < found:
             at = credit_units(w, rules, which, at, found)
             if at < found:
                 w = self._grow_credit(w, int(which[at]))
-        reset_free(w)
         count = count_pending(w, clusters)
-        entries = np.empty(count, np.int32)
-        precedence, arrival = np.empty(count, np.int32), np.empty(count, np.int64)
-        rank, seq = np.empty(count, np.int32), np.empty(count, np.int32)
-        collect_pending(w, clusters, entries, precedence, arrival, rank, seq)
-        # Every cluster's stretch beyond a stall was counted; what turned out to be satisfied is not in the list.
-        order = np.ascontiguousarray(entries[pending_order(precedence, arrival, rank, seq)]) if count else entries
+        if not count:
+            return w, _Pending(_NONE, _NONE)
+        order, short = np.empty(count, np.int32), np.empty(count, np.int32)
+        order_pending(w, self._clusters_by_name(), clusters, order)
         self._uni = self._uni._replace(first=grown(self._uni.first, count), n=grown(self._uni.n, count))
         w = w._replace(uni=self._uni)
         at = 0
         while at < count:
-            at = serve_pending(w, rules, order, at, count)
+            at = serve_pending(w, rules, order, at, count, short)
             if at < count:
                 w = self._grow_service(w, int(order[at]))
-        return w, order
+        return w, _Pending(order, short[: int(w.free.meta[SHORTS])])
 
-    def _preempt(self, w: World, order: NDArray[np.int32], policy: Policy, conditions: Conditions) -> World:
+    def _clusters_by_name(self) -> NDArray[np.int32]:
+        clusters = len(self.fleet.clusters)
+        if len(self._by_name) != clusters:
+            self._by_name = np.argsort(self.demand.store.c.rank[:clusters]).astype(np.int32)
+        return self._by_name
+
+    def _preempt(self, w: World, pending: _Pending, policy: Policy, conditions: Conditions) -> World:
         v = self._victims
         v.meta[:] = 0
-        count = len(order)
-        if count == 0:
+        order, short = pending
+        if not len(short):
             return w
-        classes = self.catalog.class_count
         clusters = len(self.fleet.clusters)
-        mask = np.zeros(max(1, classes), np.uint8)
-        chosen = np.empty(count, np.int32)
-        found = wanting(w, order, count, mask, chosen)
+        mask = np.zeros(max(1, self.catalog.class_count), np.uint8)
+        chosen = np.empty(len(short), np.int32)
+        found = wanting(w, order, short, len(short), mask, chosen)
         if not found or not conditions.preempt:
             return w
         weights = policy.victim
@@ -349,7 +393,7 @@ class Engine:
     def _decide(
         self,
         w: World,
-        order: NDArray[np.int32],
+        pending: _Pending,
         rules: Rules,
         policy: Policy,
         conditions: Conditions,
@@ -358,20 +402,10 @@ class Engine:
         tell: Probe,
     ) -> tuple[StepResult, bool]:
         fleet = self.fleet
+        order, short = pending
         clusters = len(fleet.clusters)
         members, place = fleet.cells.members.v, fleet.v.place
         live = not conditions.paused and not conditions.dry_run
-        # Phase 1: what was acquired. Phase 2: victims.
-        n1 = count_bindings(w)
-        kind = np.empty(n1, np.uint8)
-        slot1, entry1, cluster1 = (np.empty(n1, np.int32) for _ in range(3))
-        bindings(w, members, place, kind, slot1, entry1, cluster1)
-        v = self._victims
-        n2 = int(v.take_n[: int(v.meta[TAKES])].sum())
-        slot2, entry2 = np.empty(n2, np.int32), np.empty(n2, np.int32)
-        gap = np.empty(n2, np.int64)
-        victim_slots(w, v, members, place, slot2, entry2, gap)
-        # Phase 3: excess and releases.
         self._epoch += 1
         hold = ReclaimRules(
             rules.now,
@@ -381,25 +415,41 @@ class Engine:
             policy.reclaim_cap_window_ns,
             live,
         )
-        refill(w, clusters, hold)
-        excess = total_excess(w, clusters)
-        out = np.zeros(4, np.int64)
-        slot3, cluster3 = np.empty(excess, np.int32), np.empty(excess, np.int32)
-        by_name = np.argsort(w.c.rank[:clusters]).astype(np.int32)
-        reclaim(w, fleet.v, members, by_name, clusters, hold, slot3, cluster3, out)
-        n3 = int(out[COUNT]) if conditions.reclaim else 0
-        capped = int(out[CAPPED]) if conditions.reclaim else 0
-        timer = int(out[NEXT])
-        if capped:
-            timer = min(timer, token_time(w, clusters, hold))
-        slot4 = np.empty(count_releasable(w, rules.now), np.int32)
-        release(w, fleet.v, members, rules.now, slot4, out)
-        n4 = int(out[COUNT]) if conditions.release else 0
-        timer = min(timer, int(out[NEXT]))
+        v, out = self._victims, self._out
+        survey(w, v, clusters, hold, out)
+        found = out.tolist()
+        # Phase 1: what was acquired. Phase 2: victims.
+        made1 = _Made1.of(found[BINDINGS])
+        if found[BINDINGS]:
+            bindings(w, members, place, *made1)
+        n2 = found[VICTIMS]
+        slot2, entry2, gap = _NONE, _NONE, _NO_GAPS
+        if n2:
+            slot2, entry2, gap = np.empty(n2, np.int32), np.empty(n2, np.int32), np.empty(n2, np.int64)
+            victim_slots(w, v, members, place, slot2, entry2, gap)
+        # Phase 3: excess and releases.
+        n3 = n4 = capped = 0
+        timer = NEVER
+        slot3, cluster3, slot4 = _NONE, _NONE, _NONE
+        if found[EXCESS]:
+            slot3, cluster3 = np.empty(found[EXCESS], np.int32), np.empty(found[EXCESS], np.int32)
+            reclaim(w, fleet.v, members, self._clusters_by_name(), clusters, hold, slot3, cluster3, out)
+            n3 = int(out[COUNT]) if conditions.reclaim else 0
+            capped = int(out[CAPPED]) if conditions.reclaim else 0
+            timer = int(out[NEXT])
+            if capped:
+                timer = min(timer, token_time(w, clusters, hold))
+        if found[RELEASABLE]:
+            slot4 = np.empty(found[RELEASABLE], np.int32)
+            release(w, fleet.v, members, rules.now, slot4, out)
+            n4 = int(out[COUNT]) if conditions.release else 0
+            timer = min(timer, int(out[NEXT]))
+        else:
+            timer = min(timer, found[NEXT])
         tell("reclaim")
 
-        k1, k2, k3 = shares((n1, n2, n3 + n4), policy.max_actions_per_step if live else 0)
-        deferred = n1 + n2 + n3 + n4 - k1 - k2 - k3
+        k1, k2, k3 = shares((found[BINDINGS], n2, n3 + n4), policy.max_actions_per_step if live else 0)
+        deferred = found[BINDINGS] + n2 + n3 + n4 - k1 - k2 - k3
         kept3 = min(n3, k3)
         kept4 = k3 - kept3
         spent = live and policy.reclaim_cap_fraction > 0 and kept3 > 0
@@ -407,30 +457,35 @@ class Engine:
             spend(w, cluster3, kept3, policy.reclaim_cap_window_ns)
         needs = Needs(w, self.catalog, fleet.clusters, int(self._clock[0]), self._clock)
         actions = self._batch(
-            needs, conditions, policy, w,
-            kind[:k1], slot1[:k1], entry1[:k1], cluster1[:k1], slot2[:k2], entry2[:k2], gap[:k2],
-            slot3[:kept3], cluster3[:kept3], slot4[:kept4],
+            needs, conditions, policy, w, made1.first(k1), slot2[:k2], entry2[:k2], gap[:k2], slot3[:kept3],
+            cluster3[:kept3], slot4[:kept4],
         )  # fmt: skip
-        forget_lost(w, v)
-        most = count_parts(w, order, len(order))
-        part_of, entry_of = np.empty(most, np.int32), np.empty(most, np.int32)
-        short = age_parts(w, order, len(order), rules.now, part_of, entry_of)
-        timer = min(timer, next_change(w, rules, part_of, short, policy.escalate_after_ns, clusters))
+        if n2:
+            forget_lost(w, v)
+        part_of, entry_of = _NONE, _NONE
+        if len(short):
+            most = count_parts(w, order, short, len(short))
+            part_of, entry_of = np.empty(most, np.int32), np.empty(most, np.int32)
+            lacking = age_parts(w, order, short, len(short), rules.now, part_of, entry_of)
+            part_of, entry_of = part_of[:lacking], entry_of[:lacking]
+        if len(part_of) or found[PARKING]:
+            timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))
         timer = min(timer, fleet.next_due, self._breaker_timer)
         result = StepResult(
             now=rules.now,
             actions=actions,
             verdicts=VerdictBatch(
-                needs, order, entry2, slot2, w.cells.cls[fleet.v.cell[slot2]], rules.now, conditions.acquire, policy
+                needs, order, entry2, slot2, w.cells.cls[fleet.v.cell[slot2]] if n2 else _NONE, rules.now,
+                conditions.acquire, policy,
             ),
-            shortfalls=ShortfallBatch(part_of[:short], entry_of[:short], rules.now, policy, needs),
+            shortfalls=ShortfallBatch(part_of, entry_of, rules.now, policy, needs),
             rejected=rejected,
             rollups=rollups,
             deferred=deferred,
             capped=capped,
-            counts=fleet.tally.publish(self.catalog.offers, fleet.clusters),
+            counts=Counts(self.catalog.machines_by_state(), partial(self._columns, int(self._clock[0]))),
             next_timer=timer,
-        )
+        )  # fmt: skip
         return result, not spent
 
     def _batch(
@@ -439,10 +494,7 @@ class Engine:
         conditions: Conditions,
         policy: Policy,
         w: World,
-        kind1: NDArray[np.uint8],
-        slot1: NDArray[np.int32],
-        entry1: NDArray[np.int32],
-        cluster1: NDArray[np.int32],
+        made1: _Made1,
         slot2: NDArray[np.int32],
         entry2: NDArray[np.int32],
         gap: NDArray[np.int64],
@@ -450,34 +502,26 @@ class Engine:
         cluster3: NDArray[np.int32],
         slot4: NDArray[np.int32],
     ) -> ActionBatch:
-        n1, n2, n3, n4 = len(slot1), len(slot2), len(slot3), len(slot4)
+        n1, n2, n3, n4 = len(made1.slot), len(slot2), len(slot3), len(slot4)
         total = n1 + n2 + n3 + n4
-        kind = np.empty(total, np.uint8)
-        kind[:n1] = kind1
-        kind[n1 : n1 + n2] = ActionKind.PREEMPT
-        kind[n1 + n2 : n1 + n2 + n3] = ActionKind.RECLAIM
-        kind[n1 + n2 + n3 :] = ActionKind.DELETE
-        nobody = np.full(n3 + n4, NO_ENTRY, np.int32)
-        grace = np.zeros(total, np.int32)
-        grace[n1 : n1 + n2] = graces(gap)
-        grace[n1 + n2 : n1 + n2 + n3] = policy.reclaim_grace_seconds
-        priority = np.zeros(total, np.int64)
-        priority[n1 : n1 + n2] = w.p.priority[w.e.prof[entry2]]
         disposition = Disposition.EMIT
         if conditions.paused:
             disposition = Disposition.SUPPRESSED
         elif conditions.dry_run:
             disposition = Disposition.DRYRUN
-        return ActionBatch(
-            kind,
-            np.concatenate([slot1, slot2, slot3, slot4]),
-            np.concatenate([cluster1, self.fleet.v.cluster[slot2], cluster3, np.full(n4, -1, np.int32)]),
-            np.concatenate([entry1, entry2, nobody]),
-            grace,
-            priority,
-            disposition,
-            Names(self._machine_id, self.fleet.clusters.__getitem__, needs.entry_key),
-        )
+        names = Names(self._machine_id, self.fleet.clusters.__getitem__, needs.entry_key)
+        grace, priority = np.zeros(total, np.int32), np.zeros(total, np.int64)
+        kind, slot, entry, cluster = made1
+        if total > n1:
+            rest = total - n1
+            kind = np.concatenate([kind, np.repeat(_LATER, (n2, n3, n4))])
+            slot = np.concatenate([slot, slot2, slot3, slot4])
+            entry = np.concatenate([entry, entry2, np.full(rest - n2, NO_ENTRY, np.int32)])
+            cluster = np.concatenate([cluster, self.fleet.v.cluster[slot2], cluster3, np.full(n4, -1, np.int32)])
+            grace[n1 : n1 + n2] = graces(gap)
+            grace[n1 + n2 : n1 + n2 + n3] = policy.reclaim_grace_seconds
+            priority[n1 : n1 + n2] = w.p.priority[w.e.prof[entry2]]
+        return ActionBatch(kind, slot, cluster, entry, grace, priority, disposition, names)
 
     # ---- between steps ---------------------------------------------------------------------------------------------
 
@@ -513,6 +557,27 @@ class Engine:
         prices = k.price[:n][mine & (idle > 0)]
         return int(idle[mine].sum()), int(speculative[mine].sum()), float(prices.min()) if len(prices) else 0.0
 
+    @property
+    def latest(self) -> Latest | None:
+        """The last step, None before the first."""
+        return self._last
+
+    def explain(self, key: NeedKey, kinds: tuple[RemedyKind, ...] = REMEDIES, trials: int = TRIALS) -> Explanation:
+        """Why a need got what it got, and the first single change that would satisfy it (`docs/engine.md` §8)."""
+        return explain(self, key, kinds, trials)
+
+    def copy(self) -> Engine:
+        """An engine of its own in the same state, for questions that begin with "what if"."""
+        return copied(self)
+
+    def machine(self, id: str) -> MachineRow | None:
+        """One machine as the engine knows it, None if it does not."""
+        return one_machine(self.fleet, id)
+
+    def machines(self, where: MachineFilter = ANY_MACHINE, after: str = "", limit: int = 500) -> list[MachineRow]:
+        """The first machines of a kind behind an id, in text order of their ids."""
+        return page_of_machines(self.fleet, where, after, limit)
+
     def warm(self, progress: jit.Progress | None = None) -> None:
         """Compiles every kernel, or loads it from the cache, telling (done, total)."""
         jit.warm(progress)
@@ -524,13 +589,33 @@ class Engine:
 
     def _world(self) -> World:
         catalog, cells, store = self.catalog, self.fleet.cells, self.demand.store
-        return World(
+        before = self._seen
+        self._seen = kept(
+            before, World,
             store.c, store.rows, store.entries, store.parts, catalog.p, catalog.classes, catalog.match, cells.v,
             cells.owners, self.fleet.units.v, cells.lists.v, self.fleet.ids.v, catalog.texts.v, catalog.domains,
-            Pairs(catalog.pair_table, catalog.pair_fingerprint, catalog.pair_group, catalog.pair_head),
-            Bindings(catalog.binding_priority, catalog.binding_interruption, catalog.binding_reclamation),
+            kept(
+                before.pairs if before is not None else None, Pairs,
+                catalog.pair_table, catalog.pair_fingerprint, catalog.pair_group, catalog.pair_head,
+            ),
+            kept(
+                before.bind if before is not None else None, Bindings,
+                catalog.binding_priority, catalog.binding_interruption, catalog.binding_reclamation,
+            ),
             self._lists, self._log, self._late, self._got, self._free, self._uni, self._tmp,
         )  # fmt: skip
+        return self._seen
+
+    def _columns(self, clock: int) -> Columns:
+        """What machines are counted by; valid until the next step."""
+        if clock != int(self._clock[0]):
+            raise RuntimeError(
+                f"counts of step {clock} were asked for after step {int(self._clock[0])}; "
+                "render what you keep before the engine's next step"
+            )
+        fleet, used = self.fleet, int(self.fleet.ids.v.meta[USED])
+        offers = self.catalog.shape_offer[fleet.v.shape[:used]]
+        return Columns(fleet.v.state[:used], offers, fleet.v.cluster[:used], self.catalog.offers, fleet.clusters)
 
     def _size_scratch(self) -> None:
         catalog = self.catalog
@@ -554,19 +639,19 @@ class Engine:
         tmp = self._tmp
         self._tmp = tmp._replace(
             cell=grown(tmp.cell, size), dom=grown(tmp.dom, size), next=grown(tmp.next, size), n=grown(tmp.n, size),
-            want=np.zeros(catalog.width, np.int64),
+            want=tmp.want if len(tmp.want) == catalog.width else np.zeros(catalog.width, np.int64),
         )  # fmt: skip
+        self._which = grown(self._which, max(len(self.fleet.clusters), len(owners.used)))
         self._reserve_log()
 
     def _reserve_log(self) -> None:
         """Keeps the credit log from filling up with what clusters logged before they were credited again."""
-        used = int(self._log.meta[0])
-        if used * 2 < len(self._log.cell):
+        if int(self._log.meta[0]) * 4 < len(self._log.cell) * 3:
             return
         clusters = len(self.fleet.clusters)
         owners, units = self.fleet.cells.owners, self.fleet.units.v
         alive = logged(owners, units, clusters)
-        size = max(64, 4 * alive)
+        size = 64 + 2 * alive
         entry, cell, n = (np.empty(size, np.int32) for _ in range(3))
         fresh = Log(entry, cell, n, np.zeros(1, np.int64))
         compact(self.demand.store.entries, owners, units, self._log, fresh, clusters)
@@ -661,5 +746,4 @@ def _nothing(machines: MachineBatch | None, demand: DemandBatch | None) -> bool:
     )
 
 
-__all__ = ["Engine", "Reporter", "StepResult"]
-_ = Iterator
+__all__ = ["Engine", "Latest", "Reporter", "StepResult"]

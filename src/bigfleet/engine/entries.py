@@ -315,6 +315,10 @@ def build_entries(
                 at += 1
         c.entries[cluster] = entries
         c.parts[cluster] = at - start
+        if c.gangs[cluster] == 0:
+            # Nothing was folded, so parts are rows, in their order.
+            for i in range(count):
+                rows.part[start + i] = place[i]
 
         for k in range(kept):
             low = 0

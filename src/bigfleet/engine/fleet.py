@@ -38,7 +38,10 @@ from bigfleet.engine.cells import (
     SPECULATIVE,
     Cells,
     CellStore,
+    append_room,
+    cell_hash,
     find_cell,
+    growth,
     join,
     leave,
     link,
@@ -46,12 +49,11 @@ from bigfleet.engine.cells import (
     touch,
 )
 from bigfleet.engine.columns import grown, made
-from bigfleet.engine.ids import USED, Ids, IdStore, forget_id, intern_id
-from bigfleet.engine.jit import F8, I4, I8, I8M, U1, inner, kernel
-from bigfleet.engine.pool import Pool
-from bigfleet.engine.tally import Tally, TallyStore, count_machine
+from bigfleet.engine.ids import USED, Ids, IdStore, align_ids, forget_id, hash_bytes, intern_id
+from bigfleet.engine.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch
+from bigfleet.engine.pool import Pool, pool_room
 from bigfleet.engine.units import Units, UnitStore, unit_of_class
-from bigfleet.engine.view import View, view
+from bigfleet.engine.view import View, kept, view
 
 T = TypeVar("T")
 
@@ -59,6 +61,11 @@ T = TypeVar("T")
 NAMED, TIMED = 1, 2
 SLICE = 131_072
 NEVER = 2**63 - 1
+# Records whose memory is asked for together, before the first of them is placed.
+_AHEAD = 128
+# Up to so many records a set of numbers is found faster by Python.
+_FEW = 64
+_NO_STATES = np.zeros(0, np.uint8)
 
 
 @view
@@ -85,7 +92,6 @@ class Keys(View):
 
     shape_class: I4
     shape_bad: U1
-    shape_offer: I4
     price: F8
     count: I8M
     stamp_binding: I4
@@ -120,7 +126,6 @@ class Fleet:
         self.ids = IdStore()
         self.cells = CellStore()
         self.units = UnitStore(self.cells)
-        self.tally = TallyStore()
         self.v = made(Slots, 16)._replace(cell=np.full(16, -1, np.int32))
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
@@ -128,6 +133,9 @@ class Fleet:
         self._work.meta[_NEXT_DUE] = NEVER
         self._batch = 0
         self._named: set[str] = set()
+        self._names: Sequence[str] | None = None
+        self._keyed: Keys | None = None
+        self._guess = np.zeros(_AHEAD, np.int32)
         self._last_now = -NEVER
         self.changed = False
         # Told after classes appeared and before machines are placed into cells of them.
@@ -150,34 +158,30 @@ class Fleet:
     def apply(self, batch: MachineBatch, now: int, rejected: dict[str, int]) -> None:
         """Takes over a batch of records; counts the bad ones."""
         catalog = self.catalog
-        used = np.unique(batch.shape[batch.state != 0])
-        shapes = np.full(max(1, len(batch.shapes)), -1, np.int32)
-        for index in used.tolist():
-            shapes[index] = catalog.intern_shape(batch.shapes[index])
-        stamps = _interned(batch.stamp, batch.stamps, catalog.intern_stamp)
-        clusters = _interned(batch.cluster, batch.clusters, self.intern_cluster)
+        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
+        stamps = _interned(batch.stamp, None, batch.stamps, catalog.intern_stamp)
+        clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
         empty = _empty_names(batch.clusters)
         self.on_classes()
         self._batch += 1
         arena, offsets = _writable(batch.ids.arena, np.uint8), _writable(batch.ids.offsets, np.int64)
+        state, shape = _writable(batch.state, np.uint8), _writable(batch.shape, np.int32)
+        cluster, stamp = _writable(batch.cluster, np.int32), _writable(batch.stamp, np.int32)
+        not_before = _writable(batch.not_before, np.int64)
         bad = np.zeros(len(REJECTIONS), np.int64)
         for first in range(0, len(batch), SLICE):
             last = min(len(batch), first + SLICE)
-            part = offsets[first : last + 1]
-            self.ids.align(arena, part)
-            self._reserve(last - first, int(part[-1] - part[0]))
+            self._reserve(last - first, int(offsets[last] - offsets[first]))
             place_records(
-                self.v, self.ids.v, self.cells.v, self.cells.members.v, self.tally.v, self._keys(), self._work,
-                arena, part,
-                _writable(batch.state[first:last], np.uint8), _writable(batch.shape[first:last], np.int32),
-                _writable(batch.cluster[first:last], np.int32), _writable(batch.stamp[first:last], np.int32),
-                _writable(batch.not_before[first:last], np.int64),
+                self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, self._guess,
+                arena, offsets, first, last, state, shape, cluster, stamp, not_before,
                 shapes, stamps, clusters, empty, now, self._batch, bad,
             )  # fmt: skip
             self._join(now)
         free_slots(self.v, self.ids.v, self._work)
-        for code in np.nonzero(bad)[0].tolist():
-            rejected[REJECTIONS[code]] = rejected.get(REJECTIONS[code], 0) + int(bad[code])
+        if bad.any():
+            for code in np.nonzero(bad)[0].tolist():
+                rejected[REJECTIONS[code]] = rejected.get(REJECTIONS[code], 0) + int(bad[code])
         self._last_now = now
 
     def advance(self, now: int) -> None:
@@ -210,6 +214,9 @@ class Fleet:
 
     def name(self, ids: Sequence[str], now: int) -> None:
         """Tells which ids live demand names; machines that gain or lose a name change class."""
+        if ids is self._names:
+            return
+        self._names = ids
         wanted = set(ids)
         if wanted == self._named:
             return
@@ -256,13 +263,15 @@ class Fleet:
             self.on_classes()
             self.cells.reserve(1)
             place_special(self.v, self.cells.v, self._keys(), self._work, slot, cls, now)
-        self.cells.make_room()
-        join_all(self.v, self.ids.v, self.cells.v, self.cells.members.v, self._work)
+        members = self.cells.members
+        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
+        if missing:
+            members.reserve(missing)
+            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
 
     def _reserve(self, records: int, id_bytes: int) -> None:
         self.ids.reserve(records, id_bytes)
         self.cells.reserve(records)
-        self.tally.reserve(records)
         if self.ids.capacity > len(self.v.state):
             self.v = Slots(
                 *(
@@ -280,11 +289,13 @@ class Fleet:
 
     def _keys(self) -> Keys:
         c = self.catalog
-        return Keys(
-            c.shape_class, c.shape_bad, c.shape_offer, c.classes.price, c.classes.count, c.stamp_binding, c.stamp_pair,
+        self._keyed = kept(
+            self._keyed, Keys,
+            c.shape_class, c.shape_bad, c.classes.price, c.classes.count, c.stamp_binding, c.stamp_pair,
             c.binding_reclamation, c.binding_group, c.pair_head, c.pair_group,
             self.units.v,
         )  # fmt: skip
+        return self._keyed
 
 
 def _nobody() -> None:
@@ -297,12 +308,23 @@ def _writable(column: NDArray[T], kind: type[T]) -> NDArray[T]:  # type: ignore[
     return made if made.flags.writeable else made.copy()
 
 
-def _interned(column: NDArray[np.int32], table: Sequence[T], intern: object) -> NDArray[np.int32]:
-    """Numbers of the table's values, of those only that the column uses."""
+def _interned(
+    column: NDArray[np.int32], state: NDArray[np.uint8] | None, table: Sequence[T], intern: Callable[[T], int]
+) -> NDArray[np.int32]:
+    """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
     numbers = np.full(max(1, len(table)), -1, np.int32)
-    for index in np.unique(column).tolist():
+    if not table:
+        return numbers
+    if len(column) <= _FEW:
+        chosen = column if state is None else column[state != 0]
+        used = sorted(set(chosen.tolist()))
+    else:
+        seen = np.zeros(len(table), np.uint8)
+        mark_used(_writable(column, np.int32), _NO_STATES if state is None else _writable(state, np.uint8), seen)
+        used = np.nonzero(seen)[0].tolist()
+    for index in used:
         if index >= 0:
-            numbers[index] = intern(table[index])  # type: ignore[operator]
+            numbers[index] = intern(table[index])
     return numbers
 
 
@@ -439,13 +461,96 @@ def _problem(state: int, shape_bad: int, has_cluster: bool, size: int, seen_befo
 
 
 @kernel
+def mark_used(column: I4, state: U1, seen: U1) -> None:
+    """Which table rows a column names; of removals (state 0) none, if the states are given."""
+    judged = len(state) == len(column)
+    for i in range(len(column)):
+        if column[i] >= 0 and (not judged or state[i] != 0):
+            seen[column[i]] = 1
+
+
+@inner
+def _look_ahead(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, guess: I4, arena: U1, offsets: I8, first: int,
+    last: int, state: U1, shape: I4, cluster: I4, stamp: I4, shapes: I4, stamps: I4, clusters: I4,
+) -> None:  # fmt: skip
+    """Asks for the memory some records need, step by step: one record after the other would wait for each line."""
+    mask = len(ids.table) - 1
+    for i in range(first, last):
+        at = hash_bytes(arena, offsets[i], offsets[i + 1] - offsets[i]) & mask
+        guess[i - first] = at
+        prefetch(ids.table, at)
+    for i in range(first, last):
+        slot = ids.table[guess[i - first]]
+        guess[i - first] = slot
+        if slot >= 0:
+            prefetch(ids.len, slot)
+            prefetch(ids.off, slot)
+            prefetch(ids.key, slot)
+            prefetch(slots.seen, slot)
+            prefetch(slots.state, slot)
+            prefetch(slots.shape, slot)
+            prefetch(slots.cluster, slot)
+            prefetch(slots.stamp, slot)
+            prefetch(slots.not_before, slot)
+            prefetch(slots.cell, slot)
+            prefetch(slots.place, slot)
+            prefetch(slots.flags, slot)
+            prefetch(slots.excess_since, slot)
+            prefetch(slots.excess_mark, slot)
+    table = len(cells.table) - 1
+    for i in range(first, last):
+        slot = guess[i - first]
+        if slot >= 0:
+            prefetch(ids.arena, ids.off[slot])
+            _fetch_cell(cells, slots.cell[slot])
+        if (state[i] == CONFIGURED or state[i] == CONFIGURING) and cluster[i] >= 0:
+            cls = keys.shape_class[shapes[shape[i]]]
+            binding = keys.stamp_binding[stamps[stamp[i]] if stamp[i] >= 0 else 0]
+            prefetch(cells.table, cell_hash(cls, state[i], 0, clusters[cluster[i]], binding) & table)
+    for i in range(first, last):
+        slot = guess[i - first]
+        if slot >= 0 and slots.cell[slot] >= 0:
+            prefetch(members.data, cells.start[slots.cell[slot]] + slots.place[slot])
+        if (state[i] == CONFIGURED or state[i] == CONFIGURING) and cluster[i] >= 0:
+            cls = keys.shape_class[shapes[shape[i]]]
+            binding = keys.stamp_binding[stamps[stamp[i]] if stamp[i] >= 0 else 0]
+            _fetch_cell(cells, cells.table[cell_hash(cls, state[i], 0, clusters[cluster[i]], binding) & table])
+
+
+@inner
+def _fetch_cell(cells: Cells, cell: int) -> None:
+    if cell >= 0:
+        prefetch(cells.cls, cell)
+        prefetch(cells.state, cell)
+        prefetch(cells.cluster, cell)
+        prefetch(cells.stamp, cell)
+        prefetch(cells.held, cell)
+        prefetch(cells.flags, cell)
+        prefetch(cells.start, cell)
+        prefetch(cells.count, cell)
+        prefetch(cells.used, cell)
+        prefetch(cells.ordered, cell)
+        prefetch(cells.least, cell)
+        prefetch(cells.adds, cell)
+        prefetch(cells.size, cell)
+        prefetch(cells.owner, cell)
+
+
+@kernel
 def place_records(
-    slots: Slots, ids: Ids, cells: Cells, members: Pool, tally: Tally, keys: Keys, work: Work, arena: U1, offsets: I8,
-    state: U1, shape: I4, cluster: I4, stamp: I4, not_before: I8, shapes: I4, stamps: I4, clusters: I4, empty: U1,
-    now: int, batch: int, bad: I8,
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, guess: I4, arena: U1, offsets: I8,
+    first: int, last: int, state: U1, shape: I4, cluster: I4, stamp: I4, not_before: I8, shapes: I4, stamps: I4,
+    clusters: I4, empty: U1, now: int, batch: int, bad: I8,
 ) -> None:  # fmt: skip
     work.meta[_JOIN] = 0
-    for i in range(len(state)):
+    align_ids(ids, arena, offsets, first, last)
+    for i in range(first, last):
+        if (i - first) % _AHEAD == 0:
+            _look_ahead(
+                slots, ids, cells, members, keys, guess, arena, offsets, i, min(last, i + _AHEAD), state, shape,
+                cluster, stamp, shapes, stamps, clusters,
+            )  # fmt: skip
         start = offsets[i]
         size = offsets[i + 1] - start
         new_state = state[i]
@@ -481,7 +586,6 @@ def place_records(
             continue
         work.meta[_CHANGED] = 1
         if old_state != 0:
-            count_machine(tally, old_state, keys.shape_offer[slots.shape[slot]], slots.cluster[slot], -1)
             _take_out(slots, cells, members, keys, slot)
         if old_state != new_state or slots.cluster[slot] != new_cluster:
             slots.excess_since[slot] = 0
@@ -497,7 +601,6 @@ def place_records(
             work.meta[_GONE] += 1
             continue
         slots.shape[slot] = number
-        count_machine(tally, new_state, keys.shape_offer[number], new_cluster, 1)
         _put(slots, ids, cells, keys, work, slot, now)
 
 
@@ -578,8 +681,14 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
 
 
 @kernel
-def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> None:
+def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> int:
+    """Carries out what was announced; if the pool is too small nothing is done, and it tells what is missing."""
+    missing = growth(cells)
+    if missing > pool_room(members):
+        return missing
+    append_room(cells, members)
     for i in range(work.meta[_JOIN]):
         slot = work.slot[i]
         slots.place[slot] = join(cells, members, ids, slots.cell[slot], slot)
     work.meta[_JOIN] = 0
+    return 0

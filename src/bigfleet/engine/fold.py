@@ -18,6 +18,7 @@ from bigfleet.engine.jit import I4, I8M, U1M, inner, kernel
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.rows import Clusters, Rows
 from bigfleet.engine.units import Units, unit_of_con
+from bigfleet.engine.world import Pairs
 
 
 @inner
@@ -33,8 +34,7 @@ def covers(alloc: I8M, cls: int, overhead: I8M, cluster: int, want: I8M, row: in
 @kernel
 def fold_gangs(
     c: Clusters, rows: Rows, p: Profiles, classes: Classes, class_count: int, match: U1M, cells: Cells, owners: Owners,
-    units: Units, lists: Pool, domains: Domains, pair_table: I4, pair_fp: I4, pair_group: I4, pair_head: I4,
-    clusters: int, rebuild: I4,
+    units: Units, lists: Pool, domains: Domains, pairs: Pairs, clusters: int, rebuild: I4,
 ) -> int:  # fmt: skip
     """Judges every gang; returns how many clusters must derive their entries anew (listed in `rebuild`)."""
     width = rows.agg.shape[1]
@@ -88,13 +88,15 @@ def fold_gangs(
                 if not folded:
                     # Machines being made for it, with or without its gang's name.
                     fingerprint = p.text[prof]
-                    pair = find_pair(pair_table, pair_fp, pair_group, fingerprint, rows.group[i])
-                    folded = pair >= 0 and _creating(c, p, classes, match, cells, pair_head, pair, cluster, prof, total)
+                    pair = find_pair(pairs.table, pairs.fingerprint, pairs.group, fingerprint, rows.group[i])
+                    folded = pair >= 0 and _creating(
+                        c, p, classes, match, cells, pairs.head, pair, cluster, prof, total
+                    )
                     if not folded:
                         pair = p.pair[p.folded[prof]]
-                        folded = _creating(c, p, classes, match, cells, pair_head, pair, cluster, prof, total)
+                        folded = _creating(c, p, classes, match, cells, pairs.head, pair, cluster, prof, total)
                 if not folded and memo[at, 1] != 0:
-                    pair = find_pair(pair_table, pair_fp, pair_group, p.text[prof], rows.group[i])
+                    pair = find_pair(pairs.table, pairs.fingerprint, pairs.group, p.text[prof], rows.group[i])
                     folded = not _owned(
                         c,
                         rows,
@@ -106,7 +108,7 @@ def fold_gangs(
                         units,
                         lists,
                         domains,
-                        pair_head,
+                        pairs.head,
                         pair,
                         cluster,
                         prof,

@@ -181,9 +181,8 @@ def serve_gang(w: World, rules: Rules, log: Log, left: I8M, entry: int, local: b
     group = w.e.group[entry]
     con = w.p.con[prof]
     width = left.shape[1]
-    open_cluster = rules.acquire and w.c.connected[cluster] != 0
     parked = parked_at(w.e.parked_since[entry], rules.now, rules.cycle, rules.park_after, rules.reprobe_every)
-    may_acquire = open_cluster and not parked
+    may_acquire = rules.acquire and w.c.connected[cluster] != 0 and not parked
     for d in range(width):
         w.tmp.want[d] = 0
         for part in range(first, first + count):
@@ -247,18 +246,26 @@ def serve_gang(w: World, rules: Rules, log: Log, left: I8M, entry: int, local: b
                                 _take_credit(w, log, left, entry, part, cell, key, chosen)
             if may_acquire and not local:
                 acquire_gang(w, left, entry)
+    if not local:
+        note_parking(w, rules, left, entry)
+    return DONE
+
+
+@inner
+def note_parking(w: World, rules: Rules, left: I8M, entry: int) -> None:
+    """Starts, keeps or ends a gang's run of hopeless steps. Once per step: crediting a unit may have to start over."""
     short = False
-    for part in range(first, first + count):
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
         if anything(left, part):
             short = True
-    if open_cluster and short and w.e.boots[entry] + w.e.provisions[entry] == 0 and not w.e.flags[entry] & SATISFIABLE:
+    may_hope = rules.acquire and w.c.connected[w.e.cluster[entry]] != 0
+    if may_hope and short and w.e.boots[entry] + w.e.provisions[entry] == 0 and not w.e.flags[entry] & SATISFIABLE:
         if w.e.parked_since[entry] == NO_TIME:
             w.e.parked_since[entry] = rules.now
     else:
         w.e.parked_since[entry] = NO_TIME
-    if parked or w.e.parked_since[entry] != NO_TIME:
+    if w.e.flags[entry] & PARKED or w.e.parked_since[entry] != NO_TIME:
         w.owners.timed[w.e.unit[entry]] = 1
-    return DONE
 
 
 @inner

@@ -213,16 +213,21 @@ def rehash(ids: Ids) -> None:
 
 @kernel
 def align(ids: Ids, arena: U1, offsets: I8) -> None:
-    count = len(offsets) - 1
-    first = 0
-    while first < count and offsets[first] == offsets[first + 1]:
-        first += 1
-    if first == count:
+    align_ids(ids, arena, offsets, 0, len(offsets) - 1)
+
+
+@inner
+def align_ids(ids: Ids, arena: U1, offsets: I8, first: int, last: int) -> None:
+    """Shortens the common prefix to what the ids `first .. last` share with the known ones."""
+    one = first
+    while one < last and offsets[one] == offsets[one + 1]:
+        one += 1
+    if one == last:
         return
     if ids.meta[LIVE] == 0:
-        ids.meta[SKIP] = offsets[first + 1] - offsets[first]
+        ids.meta[SKIP] = offsets[one + 1] - offsets[one]
         reference = arena
-        base = offsets[first]
+        base = offsets[one]
     else:
         slot = 0
         while ids.len[slot] < 0:
@@ -230,7 +235,7 @@ def align(ids: Ids, arena: U1, offsets: I8) -> None:
         reference = ids.arena
         base = ids.off[slot]
     skip = ids.meta[SKIP]
-    for i in range(count):
+    for i in range(one, last):
         start = offsets[i]
         size = offsets[i + 1] - start
         if size == 0:

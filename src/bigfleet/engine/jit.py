@@ -16,7 +16,9 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 
 import numba
 import numpy as np
-from numba.core import config, types
+from llvmlite import ir
+from numba.core import cgutils, config, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from bigfleet.engine.view import ELEMENTS, View, ViewType
@@ -65,6 +67,30 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     return made
 
 
+if config.DISABLE_JIT:
+
+    def prefetch(_column: NDArray[Any], _at: int) -> None:
+        """Asks for the cache line of `column[at]` ahead of its use; a hint, without effect on what is computed."""
+
+else:
+
+    @intrinsic
+    def prefetch(_context: Any, column: Any, at: Any) -> Any:
+        """Asks for the cache line of `column[at]` ahead of its use; a hint, without effect on what is computed."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = context.cast(builder, args[1], signature.args[1], types.intp)
+            pointer = builder.bitcast(builder.gep(array.data, [place]), cgutils.voidptr_t)
+            word = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
+            hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            builder.call(hint, [pointer, word(0), word(3), word(1)])
+            return context.get_dummy_value()
+
+        return types.none(column, at), generate
+
+
 def warm(progress: Progress | None = None) -> None:
     """Compiles (or loads) every kernel, telling how many are done."""
     for done, each in enumerate(_KERNELS, 1):
@@ -81,23 +107,18 @@ class _Kernel:
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self._dispatcher = numba.njit(cache=_CACHED, nogil=True, error_model="numpy")(function)
-        self._call: Callable[..., Any] | None = None
-        self._views: tuple[int, ...] = ()
+        self._call: Callable[..., Any] = self._first
 
     def __call__(self, *args: Any) -> Any:
-        if self._call is None:
-            self.compile()
-        passed = list(args)
-        for place in self._views:
-            passed[place] = args[place].address
-        return self._call(*passed)  # type: ignore[misc]
+        return self._call(*args)
 
     def compile(self) -> None:
-        if self._call is not None:
-            return
-        signature = _signature(self.__wrapped__)
-        self._views = tuple(place for place, each in enumerate(signature.args) if isinstance(each, ViewType))
-        self._call = self._dispatcher.compile(signature)
+        if self._call == self._first:
+            self._call = self._dispatcher.compile(_signature(self.__wrapped__))
+
+    def _first(self, *args: Any) -> Any:
+        self.compile()
+        return self._call(*args)
 
 
 def _signature(function: Callable[..., Any]) -> Any:

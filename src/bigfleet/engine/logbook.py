@@ -1,12 +1,18 @@
-"""Upkeep of the credit log: units credited again leave their old stretch behind; compaction drops those."""
+"""Upkeep of the credit log: every unit has its stretch with some room; compaction drops the stretches it outgrew."""
 
 from __future__ import annotations
 
 from bigfleet.engine.cells import Owners
-from bigfleet.engine.jit import kernel
+from bigfleet.engine.jit import inner, kernel
 from bigfleet.engine.rows import Entries
 from bigfleet.engine.units import Units
 from bigfleet.engine.world import LOG_USED, Log
+
+
+@inner
+def with_slack(count: int) -> int:
+    """The room a stretch gets, so that small changes fit in."""
+    return count + count // 4 + 2
 
 
 @kernel
@@ -17,12 +23,13 @@ def compact(e: Entries, owners: Owners, units: Units, old: Log, new: Log, cluste
         for owner in range(units.first[cluster], units.first[cluster] + units.count[cluster]):
             first = owners.log[owner]
             moved = at - first
-            for i in range(first, first + owners.logged[owner]):
-                new.entry[at] = old.entry[i]
-                new.cell[at] = old.cell[i]
-                new.n[at] = old.n[i]
-                at += 1
-            owners.log[owner] += moved
+            for i in range(owners.logged[owner]):
+                new.entry[at + i] = old.entry[first + i]
+                new.cell[at + i] = old.cell[first + i]
+                new.n[at + i] = old.n[first + i]
+            owners.log[owner] = at
+            owners.room[owner] = with_slack(owners.logged[owner])
+            at += owners.room[owner]
             for entry in range(owners.entry[owner], owners.entry[owner] + owners.entries[owner]):
                 e.log[entry] += moved
     new.meta[LOG_USED] = at
@@ -30,9 +37,9 @@ def compact(e: Entries, owners: Owners, units: Units, old: Log, new: Log, cluste
 
 @kernel
 def logged(owners: Owners, units: Units, clusters: int) -> int:
-    """How much of the log is current."""
+    """How long the log is when it is compact."""
     total = 0
     for cluster in range(clusters):
         for owner in range(units.first[cluster], units.first[cluster] + units.count[cluster]):
-            total += owners.logged[owner]
+            total += with_slack(owners.logged[owner])
     return total

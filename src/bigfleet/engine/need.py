@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bigfleet.engine.catalog import Catalog
     from bigfleet.engine.world import World
 
+_REMEMBERED = 65_536
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -39,13 +41,13 @@ class Needs:
     def entry_key(self, entry: int) -> NeedKey:
         w = self.current
         if int(w.e.kind[entry]) == GANG:
-            return self._key(entry, "")
+            return self.named_key(entry, "")
         return self.row_key(entry, int(w.e.part[entry]))
 
     def row_key(self, entry: int, part: int) -> NeedKey:
-        return self._key(entry, self.amounts(self.current.parts.unit[part]).canonical)
+        return self.named_key(entry, self.amounts(self.current.parts.unit[part]).canonical)
 
-    def _key(self, entry: int, min_unit: str) -> NeedKey:
+    def named_key(self, entry: int, min_unit: str) -> NeedKey:
         w = self.current
         texts = self.catalog.texts.texts
         return NeedKey(
@@ -59,4 +61,15 @@ class Needs:
         return int(self.current.p.priority[self.current.e.prof[entry]])
 
     def amounts(self, row: NDArray[np.int64]) -> Resources:
-        return Resources({self.catalog.resources[d]: int(row[d]) for d in np.nonzero(row)[0].tolist()}, limit=2**63)
+        return self.known_amounts(tuple(row.tolist()))
+
+    def known_amounts(self, row: tuple[int, ...]) -> Resources:
+        """Amounts by resource column as a vector; the same few are asked for again and again."""
+        memo = self.catalog.amounts
+        found = memo.get(row)
+        if found is None:
+            if len(memo) > _REMEMBERED:
+                memo.clear()
+            names = self.catalog.resources
+            found = memo[row] = Resources({names[d]: amount for d, amount in enumerate(row) if amount}, limit=2**63)
+        return found

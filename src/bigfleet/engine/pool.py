@@ -50,6 +50,12 @@ def chunk_size(count: int) -> int:
 
 
 @inner
+def pool_room(pool: Pool) -> int:
+    """How many elements can be taken even if no freed chunk can be reused."""
+    return len(pool.data) - pool.heads[_BUMP]
+
+
+@inner
 def take_chunk(pool: Pool, size: int) -> int:
     """Offset of a chunk; `size` is a power of two."""
     order = 0

@@ -52,11 +52,13 @@ class Victims(View):
 
 @view
 class Ranked(View):
-    """Candidate lists by (constraint set, preemptor priority): a sorted stretch that a heap refills on demand."""
+    """Candidate lists by (constraint set, preemptor priority): a sorted stretch that a heap refills on demand. The
+    first `spent` blocks have no machines left for anybody."""
 
     con: I4
     priority: I8
     start: I8
+    spent: I4
     popped: I4
     waiting: I4
     block: I4
@@ -75,20 +77,17 @@ class Weights(NamedTuple):
 
 
 @kernel
-def wanting(w: World, order: I4, count: int, mask: U1, chosen: I4) -> int:
-    """Entries that may preempt, by place in the order; marks the classes that any of them matches."""
+def wanting(w: World, order: I4, short: I4, count: int, mask: U1, chosen: I4) -> int:
+    """Short entries that may preempt, by place in the order; marks the classes that any of them matches."""
     found = 0
     for i in range(count):
-        entry = order[i]
+        entry = order[short[i]]
         first = w.e.part[entry]
-        short = False
         for part in range(first, first + w.e.parts[entry]):
             for d in range(w.parts.left.shape[1]):
                 w.parts.rest[part, d] = w.parts.left[part, d]
-                if w.parts.left[part, d] > 0:
-                    short = True
-        if short and w.c.connected[w.e.cluster[entry]] != 0 and not w.e.flags[entry] & PARKED:
-            chosen[found] = i
+        if w.c.connected[w.e.cluster[entry]] != 0 and not w.e.flags[entry] & PARKED:
+            chosen[found] = short[i]
             found += 1
     last = -1
     for i in range(found):
@@ -231,6 +230,7 @@ def _ranked_list(w: World, v: Victims, r: Ranked, weights: Weights, prof: int) -
     r.con[number] = con
     r.priority[number] = priority
     r.start[number] = start
+    r.spent[number] = 0
     r.popped[number] = 0
     r.waiting[number] = count
     for root in range(count // 2 - 1, -1, -1):
@@ -270,6 +270,27 @@ def _candidate(w: World, v: Victims, r: Ranked, weights: Weights, number: int, i
         if count > 1:
             _sift(w, v, r, weights, r.priority[number], start, 0, count - 1)
     return r.block[r.start[number] + index]
+
+
+@inner
+def _hopeless(w: World, r: Ranked, number: int, entry: int, part: int) -> bool:
+    """Whether no class with Configured machines could help a part: then no victim does, however many there are.
+
+    Short lists are gone through faster than the classes.
+    """
+    if r.popped[number] + r.waiting[number] - r.spent[number] < 64:
+        return False
+    con = w.p.con[w.e.prof[entry]]
+    cluster = w.e.cluster[entry]
+    for cls in range(len(w.k.price)):
+        if (
+            w.k.count[cls, CONFIGURED] > 0
+            and w.match[con, cls] != 0
+            and fits(w.k.alloc, cls, w.c.overhead, cluster, w.parts.unit, part)
+            and useful(w.k.alloc, cls, w.c.overhead, cluster, w.parts.rest, part)
+        ):
+            return False
+    return True
 
 
 @inner
@@ -469,9 +490,12 @@ def _gang_victims(w: World, v: Victims, r: Ranked, weights: Weights, entry: int,
     cluster = w.e.cluster[entry]
     number = _ranked_list(w, v, r, weights, prof)
     for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        if anything(w.parts.rest, part) and _hopeless(w, r, number, entry, part):
+            return False
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
         if not anything(w.parts.rest, part):
             continue
-        index = 0
+        index = r.spent[number]
         while True:
             block = _candidate(w, v, r, weights, number, index)
             index += 1
@@ -552,13 +576,17 @@ def take_victims(
             if not anything(rest, part):
                 continue
             number = _ranked_list(w, v, r, weights, prof)
-            index = 0
+            if _hopeless(w, r, number, entry, part):
+                continue
+            index = r.spent[number]
             while True:
                 block = _candidate(w, v, r, weights, number, index)
                 index += 1
                 if block < 0:
                     break
                 if not _usable(w, v, entry, block):
+                    if v.used[block] == v.n[block] and index == r.spent[number] + 1:
+                        r.spent[number] = index
                     continue
                 n = take(
                     w.k.alloc, w.cells.cls[v.cell[block]], w.c.overhead, cluster, w.parts.unit, rest, part,
@@ -574,6 +602,8 @@ def take_victims(
             key = w.p.spread[prof]
             skew = w.p.skew[prof]
             number = _ranked_list(w, v, r, weights, prof)
+            if _hopeless(w, r, number, entry, part):
+                continue
             load_universe(w, pending)
             while anything(rest, part):
                 if v.meta[TAKES] == len(v.take_n):

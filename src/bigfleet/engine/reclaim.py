@@ -20,10 +20,12 @@ from bigfleet.engine.fleet import Slots
 from bigfleet.engine.ids import id_less
 from bigfleet.engine.jit import I4, I8, inner, kernel
 from bigfleet.engine.pool import Pool
+from bigfleet.engine.preempt import TAKES, Victims
 from bigfleet.engine.world import World
 
-# Places in the `out` column of both kernels.
+# Places in the `out` column of `reclaim` and `release`, and of `survey`.
 COUNT, CAPPED, NEXT = 0, 1, 2
+BINDINGS, VICTIMS, EXCESS, RELEASABLE, PARKING = 3, 4, 5, 6, 7
 _NEVER = 9223372036854775807
 
 
@@ -39,20 +41,43 @@ class ReclaimRules(NamedTuple):
 
 
 @kernel
-def total_excess(w: World, clusters: int) -> int:
-    """Machines that are excess in ready clusters; counts units again that the shard-wide pass served."""
-    total = 0
+def survey(w: World, v: Victims, clusters: int, rules: ReclaimRules, out: I8) -> None:
+    """Refills the buckets and counts what the rest of the step has to do: acquisitions, victims, excess machines of
+    ready clusters, idle machines to release at most (and when the next could be), units whose parking runs."""
+    out[BINDINGS] = 0
+    for i in range(w.got.meta[0]):
+        out[BINDINGS] += w.got.n[i]
+    out[VICTIMS] = 0
+    for i in range(v.meta[TAKES]):
+        out[VICTIMS] += v.take_n[i]
+    out[EXCESS] = 0
+    out[PARKING] = 0
     for cluster in range(clusters):
+        if w.c.ready[cluster] != 0:
+            _refill(w, cluster, rules)
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            out[PARKING] += w.owners.timed[owner]
             if w.owners.stall[owner] >= 0:
+                # Counted again: the shard-wide pass served it.
                 w.owners.excess[owner] = 0
                 for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
                     cell = w.held.data[k]
                     if w.cells.state[cell] == CONFIGURED:
                         w.owners.excess[owner] += w.cells.count[cell] - w.cells.taken[cell]
             if w.c.ready[cluster] != 0:
-                total += w.owners.excess[owner]
-    return total
+                out[EXCESS] += w.owners.excess[owner]
+    out[RELEASABLE] = 0
+    out[NEXT] = _NEVER
+    for owner in (OWNER_IDLE, OWNER_HELD_IDLE):
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+            cell = w.held.data[k]
+            hold = w.k.hold[w.cells.cls[cell]]
+            if hold <= 0:
+                continue
+            if rules.now - w.cells.idle_floor[cell] >= hold:
+                out[RELEASABLE] += w.cells.count[cell] - w.cells.taken[cell]
+            else:
+                out[NEXT] = min(out[NEXT], w.cells.idle_floor[cell] + hold)
 
 
 @inner
@@ -71,24 +96,21 @@ def _has_excess(w: World, cluster: int) -> bool:
     return False
 
 
-@kernel
-def refill(w: World, clusters: int, rules: ReclaimRules) -> None:
-    """Buckets of ready clusters: full at first sight, then by the size of this step."""
-    for cluster in range(clusters):
-        if w.c.ready[cluster] == 0:
-            continue
-        if rules.fraction <= 0.0:
-            # Without a cap there is no bucket; when one is set it starts full.
-            w.c.sighted[cluster] = 0
-            continue
-        size = _bucket_size(w, cluster, rules.fraction)
-        if w.c.sighted[cluster] == 0:
-            w.c.sighted[cluster] = 1
-            w.c.tokens[cluster] = size * rules.window
-        else:
-            passed = min(max(0, rules.now - w.c.refilled[cluster]), rules.window)
-            w.c.tokens[cluster] = min(size * rules.window, w.c.tokens[cluster] + size * passed)
-        w.c.refilled[cluster] = rules.now
+@inner
+def _refill(w: World, cluster: int, rules: ReclaimRules) -> None:
+    """The bucket of a ready cluster: full at first sight, then by the size of this step."""
+    if rules.fraction <= 0.0:
+        # Without a cap there is no bucket; when one is set it starts full.
+        w.c.sighted[cluster] = 0
+        return
+    size = _bucket_size(w, cluster, rules.fraction)
+    if w.c.sighted[cluster] == 0:
+        w.c.sighted[cluster] = 1
+        w.c.tokens[cluster] = size * rules.window
+    else:
+        passed = min(max(0, rules.now - w.c.refilled[cluster]), rules.window)
+        w.c.tokens[cluster] = min(size * rules.window, w.c.tokens[cluster] + size * passed)
+    w.c.refilled[cluster] = rules.now
 
 
 @kernel
@@ -178,19 +200,6 @@ def spend(w: World, cluster_of: I4, kept: int, window: int) -> None:
     """Takes the tokens of the reclaims that are carried out."""
     for i in range(kept):
         w.c.tokens[cluster_of[i]] -= window
-
-
-@kernel
-def count_releasable(w: World, now: int) -> int:
-    """Upper bound of the machines whose idle hold is over."""
-    total = 0
-    for owner in (OWNER_IDLE, OWNER_HELD_IDLE):
-        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
-            cell = w.held.data[k]
-            hold = w.k.hold[w.cells.cls[cell]]
-            if hold > 0 and now - w.cells.idle_floor[cell] >= hold:
-                total += w.cells.count[cell] - w.cells.taken[cell]
-    return total
 
 
 @kernel

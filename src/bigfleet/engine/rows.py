@@ -14,8 +14,8 @@ from bigfleet.engine.view import View, view
 
 PLAIN, SPREAD, GANG = 0, 1, 2
 NO_TIME = -(2**63)
-# Bits of `Entries.flags`.
-FOLDED, SATISFIABLE, PARKED = 1, 2, 4
+# Bits of `Entries.flags`. SETTLED: credit from its unit's bound cells satisfied it, and nothing about it changed since.
+FOLDED, SATISFIABLE, PARKED, SETTLED = 1, 2, 4, 8
 
 
 @view
@@ -46,7 +46,7 @@ class Clusters(View):
 
 @view
 class Rows(View):
-    """The demand in force, merged."""
+    """The demand in force, merged. `part` is where a row's amounts are served from, in clusters without gangs."""
 
     prof: I4
     group: I4
@@ -54,6 +54,7 @@ class Rows(View):
     agg: I8M
     unit: I8M
     fold: U1
+    part: I4
 
 
 @view

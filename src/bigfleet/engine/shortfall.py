@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bigfleet.engine.credit import anything
 from bigfleet.engine.gang import parked_at
 from bigfleet.engine.jit import I4, inner, kernel
 from bigfleet.engine.need import Needs
@@ -32,43 +33,53 @@ class ShortfallBatch:
         return len(self.part)
 
     def rows(self) -> list[Shortfall]:
-        needs, parts = self.needs, self.needs.current.parts
-        found = []
-        for part, entry in zip(self.part.tolist(), self.entry.tolist(), strict=True):
-            since = int(parts.since[part])
-            found.append(
-                Shortfall(
-                    needs.row_key(entry, part),
-                    needs.priority(entry),
-                    needs.amounts(parts.rest[part]),
-                    since,
-                    (self.now - since) // self.policy.cycle_ns + 1,
-                    self.now - since >= self.policy.escalate_after_ns,
-                    int(needs.current.e.kind[entry]) != PLAIN,
-                )
+        needs, w = self.needs, self.needs.current
+        if not len(self.part):
+            return []
+        since = w.parts.since[self.part]
+        columns = (
+            self.entry,
+            w.p.priority[w.e.prof[self.entry]],
+            since,
+            (self.now - since) // self.policy.cycle_ns + 1,
+            self.now - since >= self.policy.escalate_after_ns,
+            w.e.kind[self.entry] != PLAIN,
+            w.parts.unit[self.part],
+            w.parts.rest[self.part],
+        )
+        found = [
+            Shortfall(
+                needs.named_key(entry, needs.known_amounts(tuple(unit)).canonical),
+                priority,
+                needs.known_amounts(tuple(rest)),
+                begun,
+                age,
+                escalated,
+                constrained,
             )
-        return sorted(found, key=_listed)
+            for entry, priority, begun, age, escalated, constrained, unit, rest in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]
+        found.sort(key=_listed)
+        return found
 
 
 def _listed(each: Shortfall) -> tuple[object, ...]:
+    # Python orders texts by code point, which is the order of their UTF-8 bytes.
     key = each.key
-    texts = (key.cluster, key.fingerprint, key.group, key.min_unit)
-    return (-each.priority, -each.age, *(text.encode() for text in texts))
+    return (-each.priority, -each.age, key.cluster, key.fingerprint, key.group, key.min_unit)
 
 
 @kernel
-def age_parts(w: World, order: I4, count: int, now: int, part_of: I4, entry_of: I4) -> int:
-    """Starts, keeps or ends each pending part's run of shortfalls (and a gang's parking age); lists the short."""
+def age_parts(w: World, order: I4, short: I4, count: int, now: int, part_of: I4, entry_of: I4) -> int:
+    """Starts, keeps or ends each short part's run of shortfalls (and a gang's parking age); lists those that stay."""
     found = 0
     for i in range(count):
-        entry = order[i]
+        entry = order[short[i]]
         before = found
         for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-            short = False
-            for d in range(w.parts.rest.shape[1]):
-                if w.parts.rest[part, d] > 0:
-                    short = True
-            if not short:
+            if not anything(w.parts.rest, part):
                 w.parts.since[part] = NO_TIME
                 continue
             if w.parts.since[part] == NO_TIME:
@@ -122,8 +133,8 @@ def next_change(w: World, rules: Rules, part_of: I4, shortfalls: int, escalate_a
 
 
 @kernel
-def count_parts(w: World, order: I4, count: int) -> int:
+def count_parts(w: World, order: I4, short: I4, count: int) -> int:
     total = 0
     for i in range(count):
-        total += w.e.parts[order[i]]
+        total += w.e.parts[order[short[i]]]
     return total

@@ -10,7 +10,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.cells import DRAINING, FIRST_UNIT, LISTED, MOVED, TOUCHED, Cells, CellStore, Owners
+from bigfleet.engine.cells import (
+    DRAINING,
+    FIRST_UNIT,
+    LISTED,
+    MOVED,
+    TOUCHED,
+    UNORDERED,
+    Cells,
+    CellStore,
+    Owners,
+    mark_dirty,
+)
 from bigfleet.engine.columns import grown, made, room, widened
 from bigfleet.engine.jit import I4, I4M, U1M, inner, kernel
 from bigfleet.engine.pool import (
@@ -244,12 +255,10 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
         owners.timed[owner] = 0
         owners.choosy[owner] = 0
         owners.logged[owner] = 0
+        owners.room[owner] = 0
         owners.excess[owner] = 0
         owners.configured[owner] = 0
-        if owners.dirty[owner] == 0:
-            owners.dirty[owner] = 1
-            owners.list[owners.meta[0]] = owner
-            owners.meta[0] += 1
+        mark_dirty(owners, owner, UNORDERED)
 
 
 @kernel

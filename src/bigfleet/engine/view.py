@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import numpy as np
 from numba.core import cgutils, types
@@ -35,39 +35,90 @@ class View:
     """What all views share."""
 
     def _replace(self: C, **columns: Any) -> C:
+        """The view with some columns replaced; itself if they are the ones it has."""
+        mine = self.__dict__
+        changed = {name: value for name, value in columns.items() if mine[name] is not value}
+        if not changed:
+            return self
         made = object.__new__(type(self))
-        made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_table"}, **columns)
+        theirs = made.__dict__
+        theirs.update(mine)
+        theirs.update(changed)
+        if "_table" in mine:
+            # Most columns stay: their places are copied, not asked for again.
+            table = theirs["_table"] = mine["_table"].copy()
+            for place, column in enumerate(_columns(type(self))):
+                if column.name in changed:
+                    _enter(table, place, column, changed[column.name])
+            theirs["_address"] = table.__array_interface__["data"][0]
         return made
 
     def _asdict(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+        mine = self.__dict__
+        return {column.name: mine[column.name] for column in _columns(type(self))}
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._asdict().values())
 
-    @property
-    def address(self) -> int:
+    def __index__(self) -> int:
         """Where kernels find the table of columns."""
-        table = self.__dict__.get("_table")
-        if table is None:
-            table = self.__dict__["_table"] = _table(self)
-        return int(table[-1])
+        return self.__dict__.get("_address") or _table(self)
 
 
-def _table(view_: View) -> Any:
-    hints = _hints(type(view_))
-    table = np.zeros(len(hints) * _WORDS + 1, np.int64)
-    for place, (name, hint) in enumerate(hints.items()):
-        value = getattr(view_, name)
-        if isinstance(hint, ViewType):
-            table[place * _WORDS] = value.address
-            continue
-        if value.dtype != np.dtype(str(hint.dtype)) or value.ndim != hint.ndim or not value.flags.c_contiguous:
-            raise TypeError(f"column {name} of {type(view_).__name__} is {value.dtype} {value.shape}, not {hint}")
-        table[place * _WORDS] = value.__array_interface__["data"][0]
-        table[place * _WORDS + 1 : place * _WORDS + 1 + value.ndim] = value.shape
-    table[-1] = table.__array_interface__["data"][0]
-    return table
+def kept(before: C | None, kind: type[C], *columns: Any) -> C:
+    """A view of these columns: the one before if it has the same ones."""
+    if before is not None:
+        mine = before.__dict__
+        if all(mine[each.name] is column for each, column in zip(_columns(kind), columns, strict=True)):
+            return before
+    return kind(*columns)
+
+
+class _Column(NamedTuple):
+    """What a table needs to know of a column."""
+
+    name: str
+    is_view: bool
+    dtype: Any
+    dimensions: int
+
+
+def _table(view_: View) -> int:
+    columns = _columns(type(view_))
+    table = np.zeros(len(columns) * _WORDS, np.int64)
+    for place, column in enumerate(columns):
+        _enter(table, place, column, view_.__dict__[column.name])
+    address: int = table.__array_interface__["data"][0]
+    view_.__dict__["_table"] = table
+    view_.__dict__["_address"] = address
+    return address
+
+
+def _enter(table: Any, place: int, column: _Column, value: Any) -> None:
+    if column.is_view:
+        table[place * _WORDS] = value.__index__()
+        return
+    if value.dtype != column.dtype or value.ndim != column.dimensions or not value.flags.c_contiguous:
+        raise TypeError(
+            f"column {column.name} is {value.dtype} {value.shape}, not {column.dtype} {column.dimensions}-d"
+        )
+    table[place * _WORDS] = value.__array_interface__["data"][0]
+    table[place * _WORDS + 1 : place * _WORDS + 1 + value.ndim] = value.shape
+
+
+_COLUMNS: dict[type, tuple[_Column, ...]] = {}
+
+
+def _columns(view_class: type) -> tuple[_Column, ...]:
+    found = _COLUMNS.get(view_class)
+    if found is None:
+        found = _COLUMNS[view_class] = tuple(
+            _Column(name, True, None, 0)
+            if isinstance(hint, ViewType)
+            else _Column(name, False, np.dtype(str(hint.dtype)), hint.ndim)
+            for name, hint in _hints(view_class).items()
+        )
+    return found
 
 
 class ViewType(types.Type):
@@ -106,7 +157,7 @@ register_model(ViewType)(models.OpaqueModel)
 
 @unbox(ViewType)
 def _unbox(typ: Any, obj: Any, c: Any) -> Any:
-    """Views arrive as addresses."""
+    """Views arrive as what `View.__index__` says."""
     address = c.pyapi.long_as_longlong(obj)
     return NativeValue(
         c.builder.inttoptr(address, cgutils.voidptr_t), is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred())

@@ -88,6 +88,8 @@ class Calls:
     def heard(self, provider: str, *, alive: bool) -> None:
         """A call ended: with an answer of whatever kind, or because nobody was there."""
         lane = self._lanes[provider]
+        if alive and not lane.silent:
+            return
         lane.silent = 0 if alive else lane.silent + 1
         if lane.suspect:
             config = self._state.config

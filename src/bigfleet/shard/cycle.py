@@ -43,6 +43,8 @@ class Cycle:
         self.number = 0
         self.running = False
         self._last = 0
+        # What the timer was last set by; most events change neither.
+        self._armed_for: tuple[int, bool] | None = None
 
     def start(self) -> None:
         self._last = self._state.now
@@ -56,7 +58,7 @@ class Cycle:
         early = state.wants_cycle and state.now >= self._last + state.config.early_cycle_interval
         if early or state.now >= self._last + state.config.cycle_interval:
             self._take()
-        else:
+        elif self._armed_for != (self._last, state.wants_cycle):
             self._arm()
 
     def done(self, step: int) -> bool:
@@ -84,6 +86,7 @@ class Cycle:
         self.number += 1
         self.running = True
         self._last = state.now
+        self._armed_for = None
         state.wants_cycle = False
         state.timers.cancel(TIMER, "")
         if self.number % _PRUNE_EVERY == 0:
@@ -117,5 +120,6 @@ class Cycle:
 
     def _arm(self) -> None:
         state = self._state
+        self._armed_for = (self._last, state.wants_cycle)
         wait = state.config.early_cycle_interval if state.wants_cycle else state.config.cycle_interval
         state.timers.arm(TIMER, "", self._last + min(wait, state.config.cycle_interval))

@@ -179,6 +179,11 @@ class Demand:
         known = self.clusters.get(cluster)
         return None if known is None else known.profiles.get(fingerprint)
 
+    def overhead(self, cluster: str) -> Resources:
+        """What every node of the cluster loses to its own daemons."""
+        known = self.clusters.get(cluster)
+        return Resources.ZERO if known is None or known.rollup is None else known.rollup.overhead
+
     def any_profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint, whoever asks for it."""
         found = self.profile(cluster, fingerprint)

@@ -81,12 +81,13 @@ class Emission:
             if profile is None or profile.same is not None or profile.strict_spread is not None:
                 continue
             deficit, unit = verdict.deficit, parse_canonical(verdict.key.min_unit)
+            overhead = self._demand.overhead(verdict.key.cluster)
             for operation in list(mine):
                 if deficit.is_zero:
                     break
-                if serves(operation.machine, profile, unit):
+                if serves(operation.machine, profile, unit, overhead):
                     mine.remove(operation)
-                    deficit = deficit.minus(operation.machine.shape.allocatable)
+                    deficit = deficit.minus(operation.machine.shape.allocatable.minus(overhead))
                     executor.cancel_drain(operation)
 
     def ended(self, operation: Operation, outcome: str, detail: str) -> None:
@@ -186,7 +187,7 @@ class Emission:
             if spread is not None and _value(candidate, spread.topology_key) != _value(target, spread.topology_key):
                 continue
             covers = candidate.shape.allocatable.covers(target.shape.allocatable)
-            if covers and serves(candidate, profile, unit):
+            if covers and serves(candidate, profile, unit, self._demand.overhead(action.cluster)):
                 drains.remove(operation)
                 executor.cancel_drain(operation)
                 return True

@@ -10,11 +10,11 @@ from bigfleet.model.taint import tolerates
 from bigfleet.shard.records import Record
 
 
-def serves(record: Record, profile: Profile, unit: Resources) -> bool:
-    """Whether the machine could be used for a need of this profile and unit."""
+def serves(record: Record, profile: Profile, unit: Resources, overhead: Resources = Resources.ZERO) -> bool:
+    """Whether the machine could be used for a need of this profile and unit, where nodes lose `overhead`."""
     shape = record.shape
     return (
-        shape.allocatable.covers(unit)
+        shape.allocatable.minus(overhead).covers(unit)
         and tolerates(profile.tolerations, shape.taints)
         and profile.matches(lambda key: attribute(record.key, shape, key))
     )

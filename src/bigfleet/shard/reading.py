@@ -19,7 +19,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.shard import events as ev
 from bigfleet.shard import views
 from bigfleet.shard.emission import KEPT_ACTIONS
-from bigfleet.shard.explaining import explain
+from bigfleet.shard.explaining import explained, rendered
 from bigfleet.shard.inspecting import needs_of_last_step
 from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, peer_identity
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2, shard_pb2_grpc, shardread_pb2, shardread_pb2_grpc
@@ -52,6 +52,8 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
     def __init__(self, core: ShardCore, engine: EngineThread) -> None:
         self._core = core
         self._engine = engine
+        # Copies of the engine are large: one at a time.
+        self._explaining = asyncio.Lock()
 
     async def InspectNeeds(  # noqa: N802
         self, request: shardread_pb2.InspectNeedsRequest, context: Context
@@ -135,11 +137,11 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         answer = shardread_pb2.ExplainResponse(
             cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_matching=len(matching)
         )
-        for verdict in matching[begin : begin + size]:
-            profile = self._core.demand.profile(verdict.key.cluster, verdict.key.fingerprint)
-            records = _slices(self._records(), SCANNED_SLICE)
-            made = await explain(verdict, profile, records, published)
-            made.need.CopyFrom(self._need(verdict))
+        async with self._explaining:
+            found = await explained(self._engine, [verdict.key for verdict in matching[begin : begin + size]])
+        for each in found:
+            made = rendered(each, published)
+            made.need.CopyFrom(self._need(each.verdict))
             answer.explanations.append(made)
         if begin + size < len(matching):
             answer.next_page_token = str(begin + size)

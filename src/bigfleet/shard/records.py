@@ -93,7 +93,9 @@ class Fleet:
         self._gone: dict[str, None] = {}
         self._order: list[str] | None = None
         self._qualified = 0
+        # What a price or a penalty comes to in counts, worked out once each.
         self._buckets: dict[float, int] = {}
+        self._micro: dict[float, int] = {}
 
     def find(self, provider: str, id: str) -> Record | None:
         """The machine with this id at this provider."""
@@ -314,4 +316,10 @@ class Fleet:
         if cluster:
             self.clusters[cluster, state] += sign
         if state != _SPECULATIVE and (state != _FAILED or record.host):  # a slot costs nothing
-            self.dollars[cluster] += sign * round(shape.price * MICRO)
+            price = shape.price
+            micro = self._micro.get(price)
+            if micro is None:
+                if len(self._micro) >= _COMPACT_AT:
+                    self._micro.clear()  # prices that move all the time
+                micro = self._micro[price] = round(price * MICRO)
+            self.dollars[cluster] += sign * micro

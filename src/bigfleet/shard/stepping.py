@@ -17,6 +17,8 @@ from bigfleet.shard.worker import Worker
 
 if TYPE_CHECKING:
     from bigfleet.engine import Engine, StepResult
+    from bigfleet.engine.batches import Conditions
+    from bigfleet.engine.policy import Policy
     from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome
     from bigfleet.shard.decisions import Verdicts
     from bigfleet.shard.events import RunStep
@@ -60,6 +62,16 @@ class Latest:
     result: StepResult
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An engine of its own in the state after a step, and what that step was given."""
+
+    engine: Engine
+    policy: Policy
+    now: int
+    conditions: Conditions
+
+
 class EngineThread:
     """Owns the engine. `step` and `ask` may be called from the event loop at any time."""
 
@@ -83,6 +95,16 @@ class EngineThread:
     async def ask(self, question: Callable[[Latest], T]) -> T | None:
         """The answer to a question about the latest step, None before the first; asked in the engine's thread."""
         return await self._thread.run(lambda: None if self._latest is None else question(self._latest))
+
+    async def snapshot(self) -> Snapshot | None:
+        """A copy of the engine that anybody may ask anything, None before the first step."""
+        return await self._thread.run(self._copy)
+
+    def _copy(self) -> Snapshot | None:
+        latest = self._engine.latest
+        if latest is None:
+            return None
+        return Snapshot(self._engine.copy(), latest.policy, latest.result.now, latest.conditions)
 
     def close(self) -> None:
         self._thread.close()

@@ -22,13 +22,14 @@ class Turn:
 
     def begin(self, now: int) -> None:
         # Clocks jump back; the core's time does not, so ages and deadlines stay ordered.
-        self.now = max(self.now, now)
+        if now > self.now:
+            self.now = now
 
     def end(self) -> list[Instruction]:
         """Everything of this turn; the next one starts empty."""
         out, self._out = self._out, []
         if self._rows:
-            journal = Journal(tuple((*key, value) for key, value in self._rows.items()), self._lazy)
+            journal = Journal(tuple([(*key, value) for key, value in self._rows.items()]), self._lazy)
             out.insert(len(out) if self._lazy else 0, journal)
             self._rows = {}
             self._lazy = True

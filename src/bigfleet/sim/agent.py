@@ -184,7 +184,9 @@ class Agent:
         out: list[Output] = [Say(ev.ReclaimAcked(self.session, frame.instruction_id, len(frame.nodes)))]
         for machine in frame.nodes:
             drain = self._drains.get(machine)
-            if drain is None:
+            # An eviction that ran out of grace is over; another instruction brings a grace of its own.
+            given_up = drain is not None and drain.emptied is False and drain.instruction != frame.instruction_id
+            if drain is None or given_up:
                 cause: Literal["preemption", "reclaim"] = "preemption" if frame.preemptor_priority else "reclaim"
                 self._drains[machine] = _Drain(frame.instruction_id, cause, self.session)
                 out += [Cordon(machine, True), Evict(machine, frame.grace_seconds * SECOND, cause)]

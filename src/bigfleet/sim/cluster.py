@@ -315,6 +315,7 @@ class Cluster:
             if len(self._matching) >= _KINDS_KEPT:
                 live = {podset.kind for podset in self.podsets.values()}
                 self._matching = {each: found for each, found in self._matching.items() if each in live}
+                self._fits = {name: fits for name, fits in self._fits.items() if name[0] in live}
             nodes = {id: node for id, node in sorted(self.nodes.items()) if self._fit(kind, node.shape)}
             self._matching[kind] = nodes
         return nodes

@@ -198,7 +198,13 @@ class Generators:
                 cluster.create(workload.name, workload.name, kind, pods, self._kernel.now)
             stage.changed(cluster.name)
 
-        self._kernel.every(workload.every, change)
+        changing = self._kernel.every(workload.every, change)
+
+        def stop() -> None:
+            changing.cancel()
+
+        if workload.until is not None:
+            self._kernel.at(workload.until, stop)
 
     def _trace(self, workload: Trace, stages: dict[str, Stage]) -> None:
         for number, job in enumerate(sorted(workload.jobs, key=lambda job: (job.arrival, job.cluster, job.name))):

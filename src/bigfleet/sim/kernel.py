@@ -65,16 +65,12 @@ class Kernel:
 
     def __init__(self, *, seed: int = 0, start: int = 0) -> None:
         self._seed = seed
-        self._now = start
+        self.now = start
+        """The current instant in nanoseconds; only the kernel moves it."""
         self._sequence = 0
         self._cancelled = 0
         self._executed = 0
         self._queue: list[tuple[int, int, Timer]] = []
-
-    @property
-    def now(self) -> int:
-        """The current instant in nanoseconds."""
-        return self._now
 
     @property
     def executed(self) -> int:
@@ -98,9 +94,9 @@ class Kernel:
 
     def at(self, due: int, action: Action) -> Timer:
         """Run `action` at the instant `due`, after everything already scheduled for that instant."""
-        if due < self._now:
+        if due < self.now:
             raise KernelError(
-                f"due is {due} ns, which is before now ({self._now} ns); give the present or a later instant"
+                f"due is {due} ns, which is before now ({self.now} ns); give the present or a later instant"
             )
         timer = Timer(self, due, action)
         heapq.heappush(self._queue, (due, self._sequence, timer))
@@ -111,7 +107,7 @@ class Kernel:
         """Run `action` after `delay` nanoseconds."""
         if delay < 0:
             raise KernelError(f"delay is {delay} ns; give 0 or more")
-        return self.at(self._now + delay, action)
+        return self.at(self.now + delay, action)
 
     def every(self, interval: int, action: Action) -> Repeating:
         """Run `action` every `interval` nanoseconds, first after one interval, until cancelled."""
@@ -127,24 +123,24 @@ class Kernel:
         due, _, timer = heapq.heappop(self._queue)
         action = timer._take()
         assert action is not None
-        self._now = due
+        self.now = due
         self._executed += 1
         action()
         return True
 
     def run_until(self, instant: int) -> int:
         """Run everything due up to and including `instant`, leave the clock there, and return how many actions ran."""
-        if instant < self._now:
-            raise KernelError(f"instant is {instant} ns, which is before now ({self._now} ns); time only moves forward")
+        if instant < self.now:
+            raise KernelError(f"instant is {instant} ns, which is before now ({self.now} ns); time only moves forward")
         before = self._executed
         while (due := self.next_due) is not None and due <= instant:
             self.step()
-        self._now = instant
+        self.now = instant
         return self._executed - before
 
     def run_for(self, duration: int) -> int:
         """`run_until` relative to now."""
-        return self.run_until(self._now + duration)
+        return self.run_until(self.now + duration)
 
     def run(self, *, limit: int = 10_000_000) -> int:
         """Run until nothing is waiting; more than `limit` actions means a loop that never settles: KernelError."""
@@ -161,7 +157,7 @@ class Kernel:
         live = sum(1 for _, _, timer in self._queue if timer.active)
         if live != self.pending:
             raise KernelError(f"{live} live timers in the queue but {self.pending} counted")
-        if any(due < self._now for due, _, timer in self._queue if timer.active):
+        if any(due < self.now for due, _, timer in self._queue if timer.active):
             raise KernelError("a live timer is due in the past")
 
     def _note_cancelled(self) -> None:

@@ -95,6 +95,10 @@ class Meter:
 
     def machine(self, before: MachineRecord | None, after: MachineRecord | None) -> None:
         """A machine changed, appeared or vanished."""
+        if before is not None and after is not None and _same_to_the_books(before, after):
+            self.states[_LABELS[before.state]] -= 1
+            self.states[_LABELS[after.state]] += 1
+            return
         for record, sign in ((before, -1), (after, 1)):
             if record is None:
                 continue
@@ -185,3 +189,8 @@ class Meter:
 
     def waited_classes(self) -> dict[str, int]:
         return {name: sum(waits.values()) for name, waits in sorted(self._waits.items())}
+
+
+def _same_to_the_books(before: MachineRecord, after: MachineRecord) -> bool:
+    """Whether both cost the same: most changes are of the state alone."""
+    return before.shape is after.shape and (before.host is None) == (after.host is None)

@@ -7,7 +7,11 @@ from bigfleet.sim.pods import Node, Vector
 
 def room(free: list[int], want: Vector) -> int:
     """How many such pods fit."""
-    return min((have // need for have, need in zip(free, want, strict=True) if need), default=1 << 30)
+    fits = 1 << 30
+    for have, need in zip(free, want, strict=True):
+        if need and have < fits * need:
+            fits = have // need
+    return fits
 
 
 def emptiest_first(slots: list[tuple[int, Node]], wanted: int) -> list[tuple[Node, int]]:

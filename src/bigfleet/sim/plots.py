@@ -103,12 +103,15 @@ class _Frame:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / self._top
 
     def steps(self, values: Sequence[float]) -> list[tuple[float, float]]:
-        """A value holds until the next one."""
+        """A value holds until the next one; stretches without a change are two points."""
         points: list[tuple[float, float]] = []
-        for at, value in zip(self._times, values, strict=True):
-            if points:
-                points.append((self.x(at), points[-1][1]))
-            points.append((self.x(at), self.y(value)))
+        last = len(values) - 1
+        for place, (at, value) in enumerate(zip(self._times, values, strict=True)):
+            x, y = self.x(at), self.y(value)
+            if points and y != points[-1][1]:
+                points += [(x, points[-1][1]), (x, y)]
+            elif not points or place == last:
+                points.append((x, y))
         return points
 
     def svg(self, body: str, series: Sequence[Series]) -> str:

@@ -47,7 +47,9 @@ class Simulation:
         check: bool = False,
         engine: Callable[[], Any] | None = None,
         record: Path | None = None,
+        sampled: bool = True,
     ) -> None:
+        """`sampled` keeps a point per cycle for plots and metrics; runs of very many cycles do without."""
         self.scenario = scenario
         self.kernel = Kernel(seed=scenario.seed)
         self.end: int = scenario.duration
@@ -55,6 +57,7 @@ class Simulation:
         self.sites: list[Site] = []
         self._shuffle = None if shuffle is None else random.Random(shuffle)
         self._check = check
+        self._sampled = sampled
         self._engine = engine or _production_engine()
         self._kinds = Kinds(scenario.shapes, _resource_names(scenario))
         self.meter = Meter(self._kinds.resources)
@@ -73,7 +76,8 @@ class Simulation:
     def run(self, progress: Callable[[float], None] | None = None) -> Simulation:
         """Play to the end."""
         cycle = self.scenario.shard.cycle
-        self._sample()
+        if self._sampled:
+            self._sample()
         if progress is not None:
             self.kernel.every(max(cycle, self.end // 200), lambda: progress(self.kernel.now / self.end))
         self.kernel.run_until(self.end)
@@ -294,16 +298,14 @@ class Simulation:
     def baseline_dollars(self) -> float | None:
         return self._baseline
 
-    def leaks(self, failed_allowed: int) -> list[str]:
+    def leaks(self, failed_allowed: int, patience: int = SETTLE) -> list[str]:
         """Machines that are stuck, Failed beyond what is allowed, or seen differently by shard and provider."""
         found = []
-        failed = sorted(
-            record.id for site in self.sites for record in site.machines.values() if record.state == MachineState.FAILED
-        )
+        failed = sorted(id for site in self.sites for id in site.failed())
         if len(failed) > failed_allowed:
             found.append(f"{len(failed)} machines are Failed, {failed[0]} among them")
         for site in self.sites:
-            found += site.leaks(SETTLE)
+            found += site.leaks(patience)
         return found
 
 

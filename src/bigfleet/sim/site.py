@@ -325,6 +325,13 @@ class Site:
         if due is not None:
             member.timer = self._kernel.at(max(due, self._kernel.now), lambda: self._operate(member, op.TimerDue()))
 
+    def failed(self) -> set[str]:
+        """Machines that are Failed at their provider, or by the shard's own verdict."""
+        found = {record.id for record in self.machines.values() if record.state == MachineState.FAILED}
+        if self.host.core is not None:
+            found |= {view.key for view in self.host.core.machines() if view.record.state == MachineState.FAILED}
+        return found
+
     def leaks(self, patience: int) -> list[str]:
         """Machines stuck in a transition, and machines the shard sees differently than their provider does."""
         now = self._kernel.now
@@ -340,6 +347,8 @@ class Site:
             mine, theirs = seen.get(id), self.machines.get(id)
             if theirs is not None and now - self._since[id] <= patience:
                 continue
+            if mine is not None and theirs is not None and mine.state == MachineState.FAILED:
+                continue  # the shard's own verdict, counted as Failed
             if mine is None or theirs is None or (mine.state, mine.cluster) != (theirs.state, theirs.cluster):
                 found.append(f"{id} is {_shown(theirs)} and {self.name} sees {_shown(mine)}")
         return found

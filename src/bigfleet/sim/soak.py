@@ -1,7 +1,8 @@
 """The soak: many cycles of random demand on the production shard core and engine, with an inline provider.
 
 Everything happens within the cycle that asks for it, so nothing may be left over: no machine in a transition, none
-lost, none invented. A fixed seed makes a failing soak repeatable. The same demand in full protocol is scenario `soak`.
+lost, none invented, no operation under way. A fixed seed makes a failing soak repeatable. The same demand with
+sessions, links and the kit's provider is `soak_protocol.py`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class SoakConfig:
 class SoakReport:
     """What a soak came to. `passed` says that nothing leaked, nothing is stuck and memory stayed flat."""
 
+    protocol: str
     config: dict[str, Any]
     seconds: float
     cpu_seconds: float
@@ -165,7 +167,7 @@ class Soak:
     def leaked(self) -> list[str]:
         """Machines lost, invented, stuck or seen differently by shard and provider."""
         wanted = self.config.idle + self.config.speculative
-        found = []
+        found = [f"{op.machine.key} is still {op.stage.value}" for op in self.core.state.operations]
         seen = {view.key: view.record for view in self.core.machines()}
         if len(seen) != wanted:
             found.append(f"{len(seen)} machines instead of {wanted}")
@@ -220,18 +222,17 @@ def run_soak(
         if number % config.check_every == 0:
             soak.core.validate()
             if number <= config.cycles // 10:
-                early = _megabytes()
+                early = megabytes()
             if progress is not None:
                 progress(number / config.cycles)
     seconds, cpu = time.perf_counter() - began, time.process_time() - worked
     soak.settle()
     gc.collect()
-    late = _megabytes()
+    late = megabytes()
     leaked = soak.leaked()
     states = Counter(record.state.label for record in soak.provider.machines.values())
-    # Interned tables double as they fill: flat means that the last nine tenths add little to the first.
-    flat = late <= early * 1.25 + 32
     return SoakReport(
+        protocol="inline",
         config=asdict(config),
         seconds=round(seconds, 3),
         cpu_seconds=round(cpu, 3),
@@ -242,8 +243,13 @@ def run_soak(
         leaked=leaked,
         megabytes_early=early,
         megabytes_late=late,
-        passed=not leaked and flat,
+        passed=not leaked and stays_flat(early, late),
     )
+
+
+def stays_flat(early: float, late: float) -> bool:
+    """Interned tables double as they fill: flat means that the last nine tenths add little to the first."""
+    return late <= early * 1.25 + 32
 
 
 def _machines(config: SoakConfig) -> list[ev.ListedMachine]:
@@ -272,7 +278,7 @@ def _rollup(cluster: str, rows: list[tuple[int, int]]) -> Rollup:
     )
 
 
-def _megabytes() -> float:
+def megabytes() -> float:
     """Resident memory now; 0 where the system does not tell."""
     statm = Path("/proc/self/statm")
     if not statm.exists():

@@ -100,6 +100,7 @@ class Churn:
     most: int = item("most pods a change asks for", default=50, low=1)
     withdraw_every: int = item("every so many changes a cluster withdraws instead", default=7, low=1)
     priorities: tuple[int, int] = item("priority is drawn uniformly from here up to, not including, there")
+    until: Nanoseconds | None = item("no change after this instant; to the end when left out", default=None)
     clusters: tuple[str, ...] = item(_CLUSTERS, default=())
 
 

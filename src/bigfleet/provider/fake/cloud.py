@@ -12,6 +12,9 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from msgspec import Struct
 
 from bigfleet.model.machine import CapacityType
 from bigfleet.provider.fake.catalogue import Catalogue
@@ -43,8 +46,7 @@ _LATE_SECONDS = 1.0
 _HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What one piece of work will come to. `hangs`: the backend never answers; `held`: not before a release."""
 
     seconds: float
@@ -138,8 +140,11 @@ class Cloud:
         incarnation = self._incarnations[machine_id] = self._incarnations.get(machine_id, 0) + 1
         dice = self._dice("fate", machine_id)
         luck = self.catalogue.misfortune
+        at_risk = capacity_type == CapacityType.SPOT and luck.interruptions
+        if not at_risk and not luck.losses_per_hour:
+            return
         interrupted, lost, broken = dice.random(), dice.random(), dice.random() < luck.broken_share
-        if capacity_type == CapacityType.SPOT and luck.interruptions:
+        if at_risk:
             hourly = -math.log1p(-min(risk, NOTICED_RISK)) * luck.interruptions
             self._schedule(now + _time_to(interrupted, hourly), _Notice(machine_id, incarnation))
         if luck.losses_per_hour:
@@ -232,12 +237,25 @@ class Cloud:
 
     def _dice(self, purpose: str, machine_id: str) -> random.Random:
         times = self._asked[purpose, machine_id] = self._asked.get((purpose, machine_id), 0) + 1
-        return random.Random(f"{self.catalogue.seed}/{purpose}/{machine_id}/{times}")
+        return cast(random.Random, _Dice(f"{self.catalogue.seed}/{purpose}/{machine_id}/{times}"))
 
     def _schedule(self, due: float, fate: _Fate) -> None:
         if math.isfinite(due):
             self._entries += 1
             heapq.heappush(self._agenda, (due, self._entries, fate))
+
+
+class _Dice:
+    """A generator that is seeded when it is first thrown: seeding is dear and most work needs no luck."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, draw: str) -> Any:
+        made = random.Random(self._name)
+        for each in ("random", "gauss", "randint", "expovariate"):
+            setattr(self, each, getattr(made, each))
+        return getattr(made, draw)
 
 
 def _described(*instances: Instance) -> Described:

@@ -68,7 +68,6 @@ class FaultBook:
 
     def strike(self, kind: Kind, machine: MachineRecord, dice: random.Random) -> Fault | None:
         """The fault this transition suffers, if any."""
-        draw = dice.random()  # drawn always: adding a rule must not shift the luck of other machines
         for place, (fault, left) in enumerate(self._once):
             if fault.matches(kind, machine):
                 if left > 1:
@@ -79,7 +78,8 @@ class FaultBook:
         for fault in self.rules:
             if fault.matches(kind, machine):
                 return fault
-        if draw < self.rates.get(kind, 0.0):
+        # Every transition has dice of its own: whether they are thrown shifts nobody else's luck.
+        if kind in self.rates and dice.random() < self.rates[kind]:
             return Fault(kind, Effect.FAIL, error=f"injected {kind} failure at rate {self.rates[kind]:g}")
         return None
 

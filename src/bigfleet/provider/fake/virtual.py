@@ -218,16 +218,19 @@ class VirtualProvider:
 
     def _arm(self) -> None:
         """Wake up for whichever comes first: a deadline of the lifecycle or something that happens by itself."""
-        due = [at for at in (self.core.next_deadline(), self.cloud.next_due()) if at is not None]
-        if not due:
+        due, fate = self.core.next_deadline(), self.cloud.next_due()
+        if due is None or (fate is not None and fate < due):
+            due = fate
+        if due is None:
             return
-        instant = max(self._kernel.now, int(min(due) * SECOND))
-        while instant / SECOND < min(due):  # waking a nanosecond early would find nothing due and spin
+        instant = max(self._kernel.now, int(due * SECOND))
+        while instant / SECOND < due:  # waking a nanosecond early would find nothing due and spin
             instant += 1
-        if self._wake is not None and self._wake.active:
-            if self._wake.due <= instant:
+        wake = self._wake
+        if wake is not None and wake.active:
+            if wake.due <= instant:
                 return
-            self._wake.cancel()
+            wake.cancel()
         self._wake = self._kernel.at(instant, self._woken)
 
     def _woken(self) -> None:

@@ -22,8 +22,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from bigfleet.model.machine import BOUND, MachineState
 from bigfleet.provider.kit.changes import ChangeLog
@@ -216,9 +218,11 @@ class Lifecycle:
         """When the core next wants a `Tick`, or None."""
         while self._deadlines and not self._is_open(*self._deadlines[0][1:]):
             heapq.heappop(self._deadlines)
-        due = [self._deadlines[0][0]] if self._deadlines else []
         returning = self._fleet.next_return()
-        return min(due if returning is None else [*due, returning], default=None)
+        if not self._deadlines:
+            return returning
+        due = self._deadlines[0][0]
+        return due if returning is None else min(due, returning)
 
     def validate(self) -> None:
         """Raise AssertionError if any invariant is broken; tests call it after every event."""
@@ -268,13 +272,14 @@ class Lifecycle:
         self._next_operation += 1
         operation_id = f"{self.rules.operation_prefix}-{self.changes.generation}-{number}"
         self._operations[record.id, kind] = operation_id
-        moved = replace(record, state=TRANSITIONS[kind].via, operation_id=operation_id)
-        blob, grace = b"", 0
+        blob, grace, cluster, metadata = b"", 0, record.cluster, record.metadata
         if isinstance(event, ConfigureRequested):
-            moved = replace(moved, cluster=event.cluster_id, metadata=dict(event.metadata))
-            blob = event.bootstrap_blob
+            cluster, metadata, blob = event.cluster_id, dict(event.metadata), event.bootstrap_blob
         elif isinstance(event, DrainRequested):
             grace = event.grace_seconds
+        moved = replace(
+            record, state=TRANSITIONS[kind].via, operation_id=operation_id, cluster=cluster, metadata=metadata
+        )
         saved = self._put(moved, now, f"{kind} accepted")
         deadline = self._begin(saved.machine, kind, now + min(grace, LONGEST_GRACE))
         return [

@@ -1,45 +1,45 @@
 """What goes into the lifecycle core and what comes out of it.
 
 Events are facts and requests; instructions are what the surrounding shell must do, in the order given. Both are
-frozen values. Saved rows come out before the work and the answer that depend on them, because the shell commits
-them first.
+immutable values, and user data never shows in their text. Saved rows come out before the work and the answer that
+depend on them, because the shell commits them first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from bigfleet.provider.kit.records import NO_TOKEN, Host, Instance, Kind, MachineRecord, Token
 
 # ── events: requests of a shard ──────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRequested:
+class CreateRequested(Struct, frozen=True):
     machine_id: str
     token: Token = NO_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigureRequested:
+class ConfigureRequested(Struct, frozen=True):
     machine_id: str
     cluster_id: str
-    bootstrap_blob: bytes = field(default=b"", repr=False)
+    bootstrap_blob: bytes = b""
     metadata: Mapping[str, str] = field(default_factory=dict)
     token: Token = NO_TOKEN
 
+    def __repr__(self) -> str:
+        return f"ConfigureRequested({self.machine_id!r}, {self.cluster_id!r}, {len(self.bootstrap_blob)} bytes)"
 
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
+
+class DrainRequested(Struct, frozen=True):
     machine_id: str
     grace_seconds: int = 0
     token: Token = NO_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRequested:
+class DeleteRequested(Struct, frozen=True):
     machine_id: str
     token: Token = NO_TOKEN
 
@@ -47,8 +47,7 @@ class DeleteRequested:
 # ── events: reports of the backend ───────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class WorkDone:
+class WorkDone(Struct, frozen=True):
     """The backend finished. A create must bring its host; it may refine the shape's quantities."""
 
     machine_id: str
@@ -58,54 +57,47 @@ class WorkDone:
     allocatable: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkFailed:
+class WorkFailed(Struct, frozen=True):
     machine_id: str
     operation_id: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReady:
+class NodeReady(Struct, frozen=True):
     """The node of a configured host was seen Ready on its cluster."""
 
     machine_id: str
     operation_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostLost:
+class HostLost(Struct, frozen=True):
     """The host is gone (spot reclaim, hardware fault). The record disappears; its slot comes back later."""
 
     machine_id: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineBroken:
+class MachineBroken(Struct, frozen=True):
     """The machine is unusable but still there: FAILED from any state."""
 
     machine_id: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(Struct, frozen=True):
     """Somebody cleaned up a FAILED machine: idle if a host is left, a slot if not."""
 
     machine_id: str
     host: Host | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsWithdrawn:
+class SlotsWithdrawn(Struct, frozen=True):
     """Quota shrank: these slots, where still unrealised, are no longer for sale."""
 
     machine_ids: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """The answer of `describe`. `as_of` is the head revision when the call began; `complete` means that what is
     missing is gone (believed the second time)."""
 
@@ -114,23 +106,20 @@ class Described:
     complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Surveyed:
+class Surveyed(Struct, frozen=True):
     """The ids of a complete description, each with whether it has a host; sent ahead when it is applied in slices."""
 
     hosted: Mapping[str, bool]
     as_of: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(Struct, frozen=True):
     """The process came back with transitions open: re-attach to them, or fail them visibly."""
 
     reattach: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time passed; deadlines may be due."""
 
 
@@ -153,13 +142,11 @@ Event = (
 # ── instructions: rows to commit ─────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class SaveMachine:
+class SaveMachine(Struct, frozen=True):
     machine: MachineRecord
 
 
-@dataclass(frozen=True, slots=True)
-class SaveRemoval:
+class SaveRemoval(Struct, frozen=True):
     """The record is gone; the tombstone stays. `relist_at` set: the slot returns then, as `machine` says."""
 
     machine: MachineRecord
@@ -167,30 +154,26 @@ class SaveRemoval:
     relist_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetRemovals:
+class ForgetRemovals(Struct, frozen=True):
     """Tombstones up to this revision are dropped; an older cursor gets a full list."""
 
     machine_ids: tuple[str, ...]
     floor: int
 
 
-@dataclass(frozen=True, slots=True)
-class SaveFence:
+class SaveFence(Struct, frozen=True):
     shard_id: str
     machine_id: str
     epoch: int
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetFence:
+class ForgetFence(Struct, frozen=True):
     shard_id: str
     machine_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SaveOperation:
+class SaveOperation(Struct, frozen=True):
     machine_id: str
     kind: Kind
     operation_id: str
@@ -202,21 +185,22 @@ Row = SaveMachine | SaveRemoval | ForgetRemovals | SaveFence | ForgetFence | Sav
 # ── instructions: work and answers ───────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class StartWork:
+class StartWork(Struct, frozen=True):
     """Call the backend. With `reattach`, the work was begun by an earlier process and the blob is unknown."""
 
     kind: Kind
     machine: MachineRecord
     operation_id: str
     deadline: float
-    bootstrap_blob: bytes = field(default=b"", repr=False)
+    bootstrap_blob: bytes = b""
     grace_seconds: int = 0
     reattach: bool = False
 
+    def __repr__(self) -> str:
+        return f"StartWork({self.kind.value} {self.machine.id!r}, {self.operation_id!r}, until {self.deadline:g})"
 
-@dataclass(frozen=True, slots=True)
-class ConfirmReady:
+
+class ConfirmReady(Struct, frozen=True):
     """Ask whether the node is Ready, within what is left of the Configure deadline."""
 
     machine: MachineRecord
@@ -224,8 +208,7 @@ class ConfirmReady:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class StopWork:
+class StopWork(Struct, frozen=True):
     """Nobody waits for this work any more."""
 
     machine_id: str
@@ -233,8 +216,7 @@ class StopWork:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LateSuccess:
+class LateSuccess(Struct, frozen=True):
     """Work succeeded after its transition had ended; a created host may be running unowned."""
 
     machine_id: str
@@ -242,15 +224,13 @@ class LateSuccess:
     host: Host | None
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceSkipped:
+class InstanceSkipped(Struct, frozen=True):
     """`describe` returned a record that cannot be published."""
 
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(Struct, frozen=True):
     """The answer to an accepted or repeated request."""
 
     operation_id: str
@@ -267,8 +247,7 @@ class Refusal(StrEnum):
     OUT_OF_POSITION = "out_of_position"
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     refusal: Refusal
     message: str
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from bigfleet.model.machine import MachineState
 from bigfleet.provider.kit.changes import ChangeLog
@@ -73,7 +75,9 @@ class Fleet:
     def put(self, record: MachineRecord, now: float, cause: str) -> SaveMachine:
         """The machine is now as the record says; the saved one carries its revision."""
         before = self.machines.get(record.id)
-        shape = self._shapes.setdefault(record.shape, record.shape)
+        shape = record.shape
+        if before is None or before.shape is not shape:
+            shape = self._shapes.setdefault(shape, shape)
         saved = record.revised(shape, self.changes.touch(record.id))
         self.machines[record.id] = saved
         self.counts[saved.state] += 1

@@ -8,8 +8,9 @@ second time: one short answer of a backend must not cost a fleet.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from bigfleet.model.machine import MachineState
 from bigfleet.provider.kit.events import Described, HostLost, InstanceSkipped, Instruction, SlotsWithdrawn, Surveyed

@@ -13,6 +13,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from bigfleet.model.machine import BOUND, CapacityType, MachineState
 from bigfleet.model.names import RESERVED_MACHINE_LABELS
 from bigfleet.model.taint import Taint
@@ -55,16 +58,14 @@ KIND_OF_TRANSITIONAL: Mapping[MachineState, Kind] = MappingProxyType(
 HOSTLESS = frozenset({MachineState.SPECULATIVE, MachineState.CREATING})
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The backend's own name for a host."""
 
     provider: str
     ref: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What a slot is, apart from its identity and state. Identical machines share one Shape object."""
 
     instance_type: str
@@ -142,8 +143,7 @@ class Instance:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class MachineRecord:
+class MachineRecord(Struct, frozen=True):
     """One machine as the provider knows it. `slot` says that losing the host gives the quota back."""
 
     id: str
@@ -151,7 +151,7 @@ class MachineRecord:
     shape: Shape
     host: Host | None = None
     cluster: str = ""
-    metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
+    metadata: Mapping[str, str] = struct_field(default_factory=lambda: NO_METADATA)
     last_error: str = ""
     revision: int = 0
     operation_id: str = ""
@@ -218,8 +218,7 @@ class MachineRecord:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A fencing token. All fields unset means the caller does not fence."""
 
     shard_id: str = ""

@@ -1,0 +1,290 @@
+"""The first single change that would satisfy a need: more supply, a higher priority, or one constraint less.
+
+Every change is tried on a copy of the engine before it is named: nothing here reasons about what the engine would do.
+A change satisfies a need when nothing of it remains after Preempt, be it that victims still have to drain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.batches import DemandBatch, Ids, MachineBatch, Rollup, Shape
+from bigfleet.engine.cells import CONFIGURED, IDLE
+from bigfleet.engine.explain.claims import Standing, entry_of_row, rows_of, rows_of_entry, standing_of
+from bigfleet.engine.explain.explanation import HigherPriority, MoreSupply, Remedy, RemedyKind, WithoutConstraint
+from bigfleet.engine.explain.supply import offers_for
+from bigfleet.engine.explain.whatif import stepped
+from bigfleet.engine.rows import NO_TIME, PARKED
+from bigfleet.model.profile import Profile
+
+if TYPE_CHECKING:
+    from bigfleet.engine.engine import Engine, StepResult
+    from bigfleet.model.requirement import Requirement
+    from bigfleet.model.spread import Spread
+
+HIGHEST = 2**31 - 1
+# Machines of a trial are named behind all others, so that they change no tie between those.
+NAME = "\U0010ffff{:08}"
+MOST_MACHINES = 1 << 16
+# Up to so many distinct priorities are tried one by one, more are bisected.
+FEW_PRIORITIES = 8
+
+RowKey = tuple[Profile, str, bytes]
+
+
+@dataclass
+class Trials:
+    """Counts what was tried; `left` trials remain."""
+
+    left: int
+    made: int = 0
+    refused: bool = False
+
+    def one_more(self) -> bool:
+        if self.left <= 0:
+            self.refused = True
+            return False
+        self.left -= 1
+        self.made += 1
+        return True
+
+
+@dataclass
+class Case:
+    """One short entry, the rows of demand behind it and the instant at which changes are judged."""
+
+    engine: Engine
+    result: StepResult
+    entry: int
+    trials: Trials
+    at: int = 0
+    rows: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        w, policy = self.result.verdicts.needs.current, self.result.verdicts.policy
+        self.rows = rows_of_entry(w, self.entry)
+        self.at = self.result.now
+        since = int(w.e.parked_since[self.entry])
+        if int(w.e.flags[self.entry]) & PARKED and since != NO_TIME:
+            age = (self.at - since) // policy.cycle_ns
+            probe = (age // policy.reprobe_every_cycles + 1) * policy.reprobe_every_cycles
+            self.at = since + probe * policy.cycle_ns
+
+    @property
+    def cluster(self) -> int:
+        return int(self.result.verdicts.needs.current.e.cluster[self.entry])
+
+    def key_of(self, row: int) -> RowKey:
+        w, catalog = self.result.verdicts.needs.current, self.engine.catalog
+        profile = catalog.profiles[int(w.rows.prof[row])]
+        return profile, catalog.texts.texts[int(w.rows.group[row])], w.rows.unit[row].tobytes()
+
+
+def first_remedy(case: Case, kinds: tuple[RemedyKind, ...]) -> Remedy | None:
+    """The first change that helps, in the order of `kinds`."""
+    searches: dict[RemedyKind, Callable[[Case], Remedy | None]] = {
+        RemedyKind.SUPPLY: _supply,
+        RemedyKind.PRIORITY: _priority,
+        RemedyKind.CONSTRAINT: _constraint,
+    }
+    for kind in kinds:
+        found = searches[kind](case)
+        if found is not None:
+            return found
+    return None
+
+
+# ---- more supply ---------------------------------------------------------------------------------------------------
+
+
+def _supply(case: Case) -> Remedy | None:
+    for offer in offers_for(case.engine, case.result, case.entry):
+        enough = _smallest(lambda n, shape=offer.shape: _with_machines(case, shape, n), offer.least, offer.most)  # type: ignore[misc]
+        if enough:
+            return MoreSupply(offer.shape, enough, offer.domain_key, offer.domain)
+        if case.trials.refused:
+            return None
+    return None
+
+
+def _with_machines(case: Case, shape: Shape, count: int) -> bool | None:
+    if not case.trials.one_more():
+        return None
+    return _answered(case, *stepped(case.engine, case.at, machines=idle_machines(shape, count)))
+
+
+def idle_machines(shape: Shape, count: int) -> MachineBatch:
+    """So many new Idle machines of a shape."""
+    nobody = np.full(count, -1, np.int32)
+    return MachineBatch(
+        ids=Ids.of(NAME.format(n) for n in range(count)),
+        state=np.full(count, IDLE, np.uint8),
+        shape=np.zeros(count, np.int32),
+        cluster=nobody,
+        stamp=nobody,
+        not_before=np.zeros(count, np.int64),
+        shapes=(shape,),
+    )
+
+
+def _smallest(enough: Callable[[int], bool | None], least: int, most: int) -> int:
+    """A count that is enough, 0 if none is; the smallest as far as the trials go."""
+    least, most = min(least, MOST_MACHINES), min(most, MOST_MACHINES)
+    if enough(least):
+        return least
+    if most <= least or not enough(most):
+        return 0
+    while most - least > 1:
+        middle = (least + most) // 2
+        answer = enough(middle)
+        if answer is None:
+            break
+        least, most = (least, middle) if answer else (middle, most)
+    return most
+
+
+# ---- other demand --------------------------------------------------------------------------------------------------
+
+
+def _priority(case: Case) -> Remedy | None:
+    levels = _priorities_above(case)
+    if len(levels) <= FEW_PRIORITIES:
+        for level in levels:
+            if _at_priority(case, level + 1):
+                return HigherPriority(level)
+        return None
+    if not _at_priority(case, levels[-1] + 1):
+        return None
+    low, high = -1, len(levels) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer = _at_priority(case, levels[middle] + 1)
+        if answer is None:
+            break
+        low, high = (low, middle) if answer else (middle, high)
+    return HigherPriority(levels[high])
+
+
+def _priorities_above(case: Case) -> list[int]:
+    """Priorities that decide something and could be exceeded: those of needs, and of stamps where no need claims."""
+    w = case.result.verdicts.needs.current
+    mine = case.result.verdicts.needs.priority(case.entry)
+    clusters = len(case.engine.fleet.clusters)
+    found = [np.array([mine])]
+    for start, count in zip(w.c.start[:clusters].tolist(), w.c.entries[:clusters].tolist(), strict=True):
+        found.append(w.p.priority[w.e.prof[start : start + count]])
+    bound = w.cells.stamp[(w.cells.state == CONFIGURED) & (w.cells.count > 0)]
+    found.append(w.bind.priority[bound])
+    return [int(level) for level in np.unique(np.concatenate(found)) if mine <= level < HIGHEST]
+
+
+def _at_priority(case: Case, priority: int) -> bool | None:
+    return _with_profiles(case, lambda profile: _varied(profile, priority=priority))
+
+
+def _constraint(case: Case) -> Remedy | None:
+    profiles = [case.key_of(row)[0] for row in case.rows]
+    tried: set[str] = set()
+    for text, drop in (each for profile in profiles for each in _constraints(profile)):
+        if text in tried:
+            continue
+        tried.add(text)
+        if _with_profiles(case, drop):
+            return WithoutConstraint(text)
+    return None
+
+
+def _constraints(profile: Profile) -> Iterator[tuple[str, Callable[[Profile], Profile]]]:
+    """Each constraint of a profile, as text, with a way to drop it."""
+    for requirement in profile.requirements:
+        text = f"{requirement.key}:{int(requirement.operator)}:{','.join(requirement.values)};"
+        yield text, partial(_without, requirement)
+    for spread in profile.spread:
+        if spread.strict:
+            yield f"{spread.topology_key}:{spread.max_skew}:{int(spread.when)};", partial(_without, spread)
+
+
+def _without(gone: Requirement | Spread, profile: Profile) -> Profile:
+    return _varied(
+        profile,
+        requirements=[each for each in profile.requirements if each != gone],
+        spread=[each for each in profile.spread if each != gone],
+    )
+
+
+def _varied(
+    profile: Profile,
+    *,
+    requirements: Sequence[Requirement] | None = None,
+    spread: Sequence[Spread] | None = None,
+    priority: int | None = None,
+) -> Profile:
+    return Profile(
+        profile.requirements if requirements is None else requirements,
+        profile.spread if spread is None else spread,
+        profile.priority if priority is None else priority,
+        profile.interruption_bucket,
+        profile.reclamation_bucket,
+        profile.tolerations,
+    )
+
+
+def _with_profiles(case: Case, change: Callable[[Profile], Profile]) -> bool | None:
+    """Whether the need would be answered if its rows had other profiles."""
+    if not case.trials.one_more():
+        return None
+    w = case.result.verdicts.needs.current
+    changed = {row: change(case.key_of(row)[0]) for row in case.rows}
+    asked = rollup_of(case.engine, case.result, case.cluster, changed)
+    link = (asked.cluster, bool(w.c.connected[case.cluster]))
+    wanted = [(changed[row], *case.key_of(row)[1:]) for row in case.rows]
+    return _answered(case, *stepped(case.engine, case.at, demand=DemandBatch([asked], [link])), wanted)
+
+
+def rollup_of(engine: Engine, result: StepResult, cluster: int, changed: dict[int, Profile]) -> Rollup:
+    """A cluster's demand in force as a roll-up, some rows under other profiles."""
+    needs = result.verdicts.needs
+    w, catalog = needs.current, engine.catalog
+    rows = rows_of(w, cluster)
+    span = slice(rows.start, rows.stop)
+    profiles = [changed.get(row, catalog.profiles[int(w.rows.prof[row])]) for row in rows]
+    distinct = {each.fingerprint: each for each in profiles}
+    place = {fingerprint: number for number, fingerprint in enumerate(distinct)}
+    groups, group = np.unique(w.rows.group[span], return_inverse=True)
+    width = len(catalog.resources)
+    return Rollup(
+        cluster=engine.fleet.clusters[cluster],
+        profiles=tuple(distinct.values()),
+        groups=tuple(catalog.texts.texts[number] for number in groups.tolist()),
+        resources=tuple(catalog.resources),
+        profile=np.array([place[each.fingerprint] for each in profiles], np.int32),
+        group=group.astype(np.int32),
+        aggregate=w.rows.agg[span, :width].copy(),
+        min_unit=w.rows.unit[span, :width].copy(),
+        overhead=needs.amounts(w.c.overhead[cluster]),
+    )
+
+
+def _answered(case: Case, trial: Engine, result: StepResult, wanted: list[RowKey] | None = None) -> bool:
+    """Whether nothing of the need's rows remains after a trial's step."""
+    keys = {_row_name(*key) for key in (wanted or [case.key_of(row) for row in case.rows])}
+    w, catalog = result.verdicts.needs.current, trial.catalog
+    found: NDArray[np.int64] = np.array(rows_of(w, case.cluster), np.int64)
+    for row in found.tolist():
+        profile = catalog.profiles[int(w.rows.prof[row])]
+        group = catalog.texts.texts[int(w.rows.group[row])]
+        if _row_name(profile, group, w.rows.unit[row].tobytes()) in keys:
+            entry = entry_of_row(w, case.cluster, row)
+            if entry < 0 or standing_of(result, entry) is Standing.SHORT:
+                return False
+    return True
+
+
+def _row_name(profile: Profile, group: str, unit: bytes) -> tuple[str, str, bytes]:
+    return profile.fingerprint, group, unit

@@ -1,0 +1,197 @@
+"""Which supply could be added for a short need: known kinds of machines, where they would have to be, how many at most.
+
+Only proposes; whether an offer helps is tried elsewhere. Kinds are known classes, as they are or, where no class that
+fits lies in a domain that counts, moved there by its zone or label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.catalog import UNNAMED
+from bigfleet.engine.rows import GANG, PLAIN
+from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.taint import tolerates
+
+if TYPE_CHECKING:
+    from bigfleet.engine.batches import Shape
+    from bigfleet.engine.engine import Engine, StepResult
+    from bigfleet.engine.world import World
+    from bigfleet.model.profile import Profile
+
+# Kinds proposed per domain: the cheapest ones.
+KINDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """`least` machines would do if nobody else wanted them, `most` if everybody before the need took some."""
+
+    shape: Shape
+    domain_key: str
+    domain: str
+    least: int
+    most: int
+
+
+def offers_for(engine: Engine, result: StepResult, entry: int) -> Iterator[Offer]:
+    """Offers, the most promising first: domains that lack least, in each the cheapest kinds."""
+    needs = result.verdicts.needs
+    w, catalog = needs.current, engine.catalog
+    profile = catalog.profiles[int(w.e.prof[entry])]
+    kind = int(w.e.kind[entry])
+    key = _domain_key(profile, kind)
+    kinds = _kinds(engine, w, entry)
+    if key == HOSTNAME_LABEL:
+        return
+    if not key:
+        fitting = [shape for shape in kinds if _matches(shape, profile)]
+        fitting = fitting or [moved for shape in kinds if (moved := _moved(engine, shape, profile)) is not None]
+        for shape in fitting[:KINDS]:
+            yield _offer(result, engine, entry, shape, *_where(profile, shape))
+        return
+    for domain in _domains(engine, result, entry, key):
+        there = [shape for shape in kinds if _value(shape, key) == domain and _matches(shape, profile)]
+        if not there:
+            placed = (_placed(shape, key, domain) for shape in kinds)
+            there = [shape for shape in placed if _matches(shape, profile)]
+        for shape in there[:KINDS]:
+            yield _offer(result, engine, entry, shape, key, domain)
+
+
+def _domain_key(profile: Profile, kind: int) -> str:
+    if kind == GANG:
+        return profile.same.key if profile.same is not None else ""
+    if kind == PLAIN:
+        return ""
+    strict = (spread for spread in profile.spread if spread.strict and spread.topology_key != HOSTNAME_LABEL)
+    return next(strict).topology_key
+
+
+def _kinds(engine: Engine, w: World, entry: int) -> list[Shape]:
+    """Shapes whose machines hold a smallest unit and something of everything that is missing, cheapest first."""
+    catalog, n = engine.catalog, engine.catalog.class_count
+    span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+    have = np.maximum(w.k.alloc[:n] - w.c.overhead[int(w.e.cluster[entry])], 0)
+    fits = (have[:, None, :] >= w.parts.unit[span][None, :, :]).all(axis=2).any(axis=1)
+    missing = w.parts.left[span].sum(axis=0) > 0
+    good = fits & (have[:, missing] > 0).all(axis=1) & (w.k.named[:n] == UNNAMED)
+    shapes = [catalog.class_shape(number) for number in np.nonzero(good)[0].tolist()]
+    return sorted(
+        dict.fromkeys(shapes), key=lambda s: (s.price, s.provider, s.instance_type, s.zone, s.capacity_type, s.labels)
+    )
+
+
+def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[str]:
+    """Values of a key: a group's own domain first, then by how much of the group each could hold; else by text."""
+    needs = result.verdicts.needs
+    w, catalog = needs.current, engine.catalog
+    column = catalog.keys.index(key)
+    numbers = np.unique(w.k.dom[: catalog.class_count, column])
+    texts = sorted((catalog.domain_texts[number] for number in numbers.tolist() if number >= 0), key=str.encode)
+    first: list[str] = []
+    if int(w.e.kind[entry]) == GANG:
+        own = int(w.e.domain[entry])
+        first = [catalog.domain_texts[own]] if own >= 0 else []
+        first += [catalog.texts.texts[text] for text in w.e.candidate[entry].tolist() if text >= 0]
+        required = next((r for r in catalog.profiles[int(w.e.prof[entry])].requirements if r.key == key), None)
+        texts += list(required.values) if required is not None else []
+    return list(dict.fromkeys(first + texts))
+
+
+def _offer(result: StepResult, engine: Engine, entry: int, shape: Shape, key: str, domain: str) -> Offer:
+    w = result.verdicts.needs.current
+    have = np.zeros(w.k.alloc.shape[1], np.int64)
+    for name, amount in shape.allocatable.items():
+        column = engine.catalog.resource(name)
+        if column >= 0:
+            have[column] = amount
+    have = np.maximum(have - w.c.overhead[int(w.e.cluster[entry])], 0)
+    span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+    gang = int(w.e.kind[entry]) == GANG
+    home = gang and int(w.e.domain[entry]) >= 0 and engine.catalog.domain_texts[int(w.e.domain[entry])] == domain
+    least = _machines(w.parts.left[span] if home or not gang else w.parts.agg[span], have)
+    others = result.verdicts.pending[result.verdicts.pending != entry]
+    wanted = 0
+    for part in range(int(w.e.parts[others].max()) if len(others) else 0):
+        those = others[w.e.parts[others] > part]
+        rows = w.e.part[those] + part
+        amounts = np.where((w.e.kind[those] == GANG)[:, None], w.parts.agg[rows], w.parts.left[rows])
+        wanted += int(_each(amounts, have).sum()) + int(w.e.provisions[those].sum())
+    return Offer(shape, key, domain, max(1, least), max(1, _machines(w.parts.agg[span], have)) + wanted)
+
+
+def _machines(amounts: NDArray[np.int64], have: NDArray[np.int64]) -> int:
+    """Machines that hold these amounts, part by part."""
+    return int(_each(amounts, have).sum())
+
+
+def _each(amounts: NDArray[np.int64], have: NDArray[np.int64]) -> NDArray[np.int64]:
+    useful = have > 0
+    if not useful.any():
+        return np.zeros(len(amounts), np.int64)
+    counts: NDArray[np.int64] = (-(-amounts[:, useful] // have[useful])).max(axis=1)
+    return counts
+
+
+# ---- shapes and where they are -------------------------------------------------------------------------------------
+
+
+def _where(profile: Profile, shape: Shape) -> tuple[str, str]:
+    """The domain worth naming for a plain need: what the profile asks of the place, else the zone."""
+    for requirement in profile.requirements:
+        if requirement.key not in (INSTANCE_TYPE_LABEL, HOSTNAME_LABEL) and requirement.operator is Operator.IN:
+            return requirement.key, _value(shape, requirement.key) or ""
+    return (ZONE_LABEL, shape.zone) if shape.zone else ("", "")
+
+
+def _value(shape: Shape, key: str) -> str | None:
+    if key == HOSTNAME_LABEL:
+        return None
+    if key == INSTANCE_TYPE_LABEL and shape.instance_type:
+        return shape.instance_type
+    if key == ZONE_LABEL and shape.zone:
+        return shape.zone
+    return dict(shape.labels).get(key)
+
+
+def _matches(shape: Shape, profile: Profile) -> bool:
+    return tolerates(profile.tolerations, shape.taints) and all(meets(shape, r) for r in profile.requirements)
+
+
+def meets(shape: Shape, requirement: Requirement) -> bool:
+    """Whether new machines of a shape would meet a requirement."""
+    # A machine that does not exist yet has a name nobody asked for.
+    if requirement.key == HOSTNAME_LABEL:
+        return requirement.matches("\U0010ffff")
+    return requirement.matches(_value(shape, requirement.key))
+
+
+def _placed(shape: Shape, key: str, value: str) -> Shape:
+    """The shape as it would be there."""
+    if key == ZONE_LABEL:
+        return replace(shape, zone=value)
+    return replace(shape, labels=tuple(sorted({**dict(shape.labels), key: value}.items())))
+
+
+def _moved(engine: Engine, shape: Shape, profile: Profile) -> Shape | None:
+    """The shape where the profile wants it, None if only another kind of machine would do."""
+    for requirement in profile.requirements:
+        if meets(shape, requirement):
+            continue
+        if requirement.key in (INSTANCE_TYPE_LABEL, HOSTNAME_LABEL):
+            return None
+        if requirement.operator is Operator.IN:
+            shape = _placed(shape, requirement.key, requirement.values[0]) if requirement.values else shape
+        elif requirement.operator is Operator.EXISTS:
+            known = sorted(v for s in engine.catalog.shapes if (v := _value(s, requirement.key)) is not None)
+            shape = _placed(shape, requirement.key, known[0] if known else "any")
+        else:
+            shape = replace(shape, labels=tuple(pair for pair in shape.labels if pair[0] != requirement.key))
+    return shape if _matches(shape, profile) else None
