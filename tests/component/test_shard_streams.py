@@ -299,6 +299,7 @@ async def test_a_referral_names_the_other_shard_in_the_trailers() -> None:
         await call.write(shard_pb2.OperatorMessage(hello=shard_pb2.Hello(cluster_id="c-1")).SerializeToString())
         opened = (await made.core.until(ev.SessionOpened))[0]
         assert isinstance(opened, ev.SessionOpened)
+        await call.read()
         made.streams.close(opened.session, ev.CloseCode.FAILED_PRECONDITION, "elsewhere", "10.0.0.9:7780")
         assert await refused(call) == (grpc.StatusCode.FAILED_PRECONDITION, "elsewhere")
         assert ("bigfleet-redirect", "10.0.0.9:7780") in tuple(await call.trailing_metadata())
