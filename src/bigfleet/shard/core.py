@@ -17,6 +17,7 @@ from bigfleet.shard.calls import LANE_TIMER
 from bigfleet.shard.calls import TIMER as OPERATION_TIMER
 from bigfleet.shard.capacity import Hints
 from bigfleet.shard.config import ShardConfig
+from bigfleet.shard.cross_drains import CrossDrains
 from bigfleet.shard.cycle import TIMER as CYCLE_TIMER
 from bigfleet.shard.cycle import Cycle
 from bigfleet.shard.demand import Demand
@@ -27,6 +28,7 @@ from bigfleet.shard.events import (
     BootstrapRequest,
     CallDone,
     CallFailed,
+    DrainAsked,
     DrainReported,
     Event,
     HelloRepeated,
@@ -85,6 +87,7 @@ class ShardCore:
         self.executor = Executor(
             state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
         )
+        self.cross_drains = CrossDrains(state, self.executor, boot)
         self.resume = Resume(state, self.executor, boot)
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
         self.hints = Hints(state, self.demand)
@@ -188,6 +191,8 @@ class ShardCore:
                     self.demand.bind(frozenset(event.clusters))
             case TransferAsked():
                 self.ownership.release(event)
+            case DrainAsked():
+                self.cross_drains.carry_out(event, self._last.cycle)
             case TermSeen():
                 self.state.fencing.accept_term(event.term)
             case _:

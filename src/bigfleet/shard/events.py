@@ -249,6 +249,20 @@ class TransferAsked(Struct, frozen=True):
     speculative: bool = False
 
 
+class DrainAsked(Struct, frozen=True):
+    """The coordinator wants machines drained for demand of another shard; answered by `TransferReleased`.
+
+    Either `machines` are named, or `count` of a kind are chosen here. A repeated `transfer` gets the same answer.
+    """
+
+    transfer: str
+    preemptor_priority: int
+    count: int = 0
+    instance_type: str = ""
+    zone: str = ""
+    machines: tuple[str, ...] = ()
+
+
 class TermSeen(Struct, frozen=True):
     term: int
 
@@ -274,6 +288,7 @@ Event = (
     | RailsSet
     | OwnershipReceived
     | TransferAsked
+    | DrainAsked
     | TermSeen
 )
 

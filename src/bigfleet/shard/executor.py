@@ -46,6 +46,9 @@ _DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
 
 Finished = Callable[[Operation, str, str], None]
 
+# Machines under way that are looked at one by one; beyond that the next List tells.
+POLLED_AT_ONCE = 256
+
 
 class Executor:
     """Operations and everything that can happen to them. `finished(op, outcome, detail)` hears how each one ends."""
@@ -259,12 +262,21 @@ class Executor:
         return True
 
     def _await(self, operation: Operation) -> None:
+        self._poll(operation)
         if operation.stage == Stage.AWAITING:
             return
         self.bootstraps.forget(operation)
         operation.to(Stage.AWAITING)
         due = self._state.now + _timeout(operation, self._state)
         self._state.timers.arm(TIMER, operation.machine.key, due)
+
+    def _poll(self, operation: Operation) -> None:
+        """Look again before the next List does, while few enough are under way that single Gets are cheap."""
+        config, record = self._state.config, operation.machine
+        if config.transition_poll_interval and len(self._rereads) < POLLED_AT_ONCE:
+            wait = min(config.transition_poll_interval << min(operation.polls, 10), config.reconcile_interval)
+            operation.polls += 1
+            self._rereads.ask(record.provider, record.id, self._state.now + wait)
 
     def _complete(self, operation: Operation, listed: ListedMachine) -> None:
         state, record = self._state, operation.machine

@@ -293,7 +293,7 @@ class ShardProcess:
         # Imported here: a shard that runs machines has no use for code that pretends to.
         from bigfleet.shard.pretending import pretend_provider
 
-        return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings))]
+        return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings, self.config.id))]
 
 
 def _audit_log(settings: ProcessSettings) -> AuditLog | None:

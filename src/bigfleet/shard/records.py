@@ -24,6 +24,7 @@ NO_STAMP = Stamp()
 _COMPACT_AT = 4096
 MICRO = 1_000_000
 _SPECULATIVE = MachineState.SPECULATIVE
+_FAILED = MachineState.FAILED
 
 
 class Record:
@@ -165,11 +166,9 @@ class Fleet:
     ) -> None:
         """Set what is given; counts and the engine's delta follow."""
         self._changed[record.key] = None
-        if host is not None:
-            record.host = host
         if error is not None:
             record.error = error
-        if state is None and cluster is None and stamp is None and shape is None and owned is None:
+        if state is None and cluster is None and stamp is None and shape is None and owned is None and host is None:
             return  # nothing that is counted
         owner = record.cluster
         if cluster is None and stamp is None and shape is None and owned is None and state is not None:
@@ -177,6 +176,8 @@ class Fleet:
             record.state = state
             return
         self._tally(record, -1)
+        if host is not None:
+            record.host = host
         if state is not None:
             record.state = state
         if cluster is not None:
@@ -338,7 +339,7 @@ class Fleet:
         self.cells[shape.instance_type, shape.zone, kind, state] += sign
         if cluster:
             self.clusters[cluster, state] += sign
-        if state != _SPECULATIVE:  # which costs nothing
+        if state != _SPECULATIVE and (state != _FAILED or record.host):  # a slot costs nothing
             price = shape.price
             micro = self._micro.get(price)
             if micro is None:

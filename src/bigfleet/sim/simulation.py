@@ -319,6 +319,7 @@ def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardC
         reconcile_interval=scenario.shard.cycle,
         incremental_reconcile=True,
         full_list_interval=scenario.shard.full_list_every,
+        transition_poll_interval=0,
         drain_after_grace=scenario.shard.drain_after_grace,
         local_bootstrap=scenario.mode is Mode.INLINE,
         reclaim_hold=120 * SECOND if rails else 0,
