@@ -92,6 +92,8 @@ class Operation:
     blob_expires: int = 0
     instruction_id: str = ""
     grace_ends: int = 0
+    # How often the machine was looked up because it took its time.
+    polls: int = 0
 
     @property
     def journal_key(self) -> str:

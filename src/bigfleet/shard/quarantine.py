@@ -7,7 +7,7 @@ journalled here, and until a cluster's first roll-up has been accepted by this p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bigfleet.engine.batches import Rollup
@@ -118,6 +118,19 @@ class Quarantine:
     def note_held(self, rollup: Rollup) -> None:
         """The engine holds it."""
         self._warn(rollup.cluster, len(rollup), self._note_held(rollup.cluster))
+
+    @property
+    def known(self) -> Iterable[str]:
+        """Clusters with a baseline."""
+        return self._accepted.keys()
+
+    def forget(self, cluster: str) -> None:
+        """The cluster left for good."""
+        self._first.discard(cluster)
+        self._held.pop(cluster, None)
+        self._accepted.pop(cluster, None)
+        if self._journalled.pop(cluster, None) is not None:
+            self._turn.erase(Table.GUARD, cluster)
 
     def _note_held(self, cluster: str) -> Held:
         held = self._held.setdefault(cluster, Held(0, self._turn.now))
