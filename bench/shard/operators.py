@@ -42,7 +42,7 @@ def _varint(number: int) -> bytes:
 class Stream:
     """One cluster's session."""
 
-    __slots__ = ("_fleet", "_head", "bodies", "call", "cluster", "configured", "turn")
+    __slots__ = ("_fleet", "_head", "_pen", "bodies", "call", "cluster", "configured", "turn")
 
     def __init__(self, fleet: Operators, cluster: str, call: Any) -> None:
         self._fleet = fleet
@@ -52,6 +52,8 @@ class Stream:
         self._head = capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster).SerializeToString()
         self.bodies: tuple[bytes, bytes] = (b"", b"")
         self.turn = 0
+        # A stream takes one frame at a time, and roll-ups and answers come from different tasks.
+        self._pen = asyncio.Lock()
 
     async def open(self) -> None:
         hello = shard_pb2.Hello(
@@ -73,7 +75,7 @@ class Stream:
         self.turn ^= changed
         # In the order of field numbers, as every serialiser writes them.
         inner = self._head + _varint(_TIMESTAMP << 3) + _varint(time.time_ns()) + self.bodies[self.turn]
-        await self.call.write(_varint(_ROLLUP << 3 | 2) + _varint(len(inner)) + inner)
+        await self._write(_varint(_ROLLUP << 3 | 2) + _varint(len(inner)) + inner)
 
     async def listen(self) -> None:
         """Answer whatever the shard says until the stream ends."""
@@ -102,7 +104,11 @@ class Stream:
             await self._send(drain_report=report)
 
     async def _send(self, **payload: Any) -> None:
-        await self.call.write(shard_pb2.OperatorMessage(**payload).SerializeToString())
+        await self._write(shard_pb2.OperatorMessage(**payload).SerializeToString())
+
+    async def _write(self, frame: bytes) -> None:
+        async with self._pen:
+            await self.call.write(frame)
 
 
 class Operators:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigfleet.shard import events as ev
-from tests.strategies.shard_world import S, World, cpu, test_config
+from tests.strategies.shard_world import OLD, S, World, cpu, test_config
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "topology.bigfleet/rack"
@@ -144,3 +144,27 @@ def test_a_drain_for_another_shard_spares_higher_priorities_and_a_paused_shard()
     world.post(ev.RailsSet(True, False, "test"))
     world.post(ev.DrainAsked("paused", 1000, count=2))
     assert world.released[-1].machines == ()
+
+
+def test_a_cluster_of_another_shard_is_referred_there_once_it_has_no_machines_here() -> None:
+    world = zoned(with_coordinator=True)
+    table = ev.OwnershipReceived(
+        1, 1, (), default_owner=True, clusters=("mine",), referrals=(("other", "10.0.0.9:7780"),)
+    )
+    world.post(ev.OwnershipReceived(1, 0, (), default_owner=True))
+    held = world.operator("other")
+    held.send(cpu("other", 1))
+    world.run(20)
+    world.post(table)
+    assert world.core.state.sessions.of("other") is not None, "its machine keeps it here"
+    held.disconnect()
+    for key in list(world.core.state.fleet.bound["other"]):
+        world.provider.lose_host(key)
+    world.run(60)
+    world.crash()
+    world.run(20)
+    able, old, mine = world.operator("other"), world.operator("other", OLD), world.operator("mine")
+    assert [(each.code, each.referral) for each in able.closed[:1]] == [
+        (ev.CloseCode.FAILED_PRECONDITION, "10.0.0.9:7780")
+    ]
+    assert not old.closed and not mine.closed, "who cannot be sent elsewhere is kept and credited"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 import structlog
 
+from bigfleet.model.names import REDIRECT
 from bigfleet.shard import events as ev
 from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("bigfleet.shard.coordinator_link")
 
 CAPABILITIES = ("ownership-table", "transfers", "rails")
-REDIRECT = "bigfleet-redirect"
 REPORT_SECONDS = 10.0
 DEADLINE_SECONDS = 10.0
 SHORTEST_PAUSE_SECONDS = 1.0
@@ -336,4 +336,11 @@ class CoordinatorLink:
             assigned_elsewhere=tuple(sorted(elsewhere)),
             default_owner=table.default_shard_id == self._shard_id,
             clusters=bound if answer.bindings else None,
+            referrals=tuple(
+                sorted(
+                    (entry.cluster_id, entry.shard_address)
+                    for entry in answer.bindings
+                    if entry.shard_id != self._shard_id and entry.shard_address
+                )
+            ),
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import assert_never
 
+from bigfleet.model.names import REFERRALS
 from bigfleet.shard.calls import LANE_TIMER
 from bigfleet.shard.calls import TIMER as OPERATION_TIMER
 from bigfleet.shard.capacity import Hints
@@ -28,6 +29,8 @@ from bigfleet.shard.events import (
     BootstrapRequest,
     CallDone,
     CallFailed,
+    CloseCode,
+    CloseSession,
     DrainAsked,
     DrainReported,
     Event,
@@ -67,6 +70,7 @@ from bigfleet.shard.reconcile import WATCH, Reconcile
 from bigfleet.shard.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.resume import Resume
+from bigfleet.shard.sessions import Session
 from bigfleet.shard.shortfalls import Short, folded
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
@@ -189,6 +193,8 @@ class ShardCore:
                 self.ownership.receive(event)
                 if self.ownership.table is event and event.clusters is not None:
                     self.demand.bind(frozenset(event.clusters))
+                    for session in list(self.state.sessions):
+                        self._refer(session)
             case TransferAsked():
                 self.ownership.release(event)
             case DrainAsked():
@@ -211,8 +217,16 @@ class ShardCore:
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
         self.demand.connect(session)
+        self._refer(session)
         self.hints.connected()
         self.state.sessions.wake(session)
+
+    def _refer(self, session: Session) -> None:
+        """Send a cluster of another shard there, once nothing binds it to this one and its operator can be sent."""
+        address = self.ownership.referrals.get(session.cluster, "")
+        if address and session.can(REFERRALS) and not self.state.fleet.bound.get(session.cluster):
+            message = f"cluster {session.cluster} is served by another shard, at {address}"
+            self.state.turn.emit(CloseSession(session.id, CloseCode.FAILED_PRECONDITION, message, address))
 
     def _close(self, event: SessionClosed) -> None:
         session = self.state.sessions.close(event.session, event.reason)

@@ -233,6 +233,8 @@ class OwnershipReceived(Struct, frozen=True):
     assigned_elsewhere: tuple[tuple[str, str], ...] = ()
     default_owner: bool = True
     clusters: tuple[str, ...] | None = None
+    # Clusters of other shards, and where those are reached.
+    referrals: tuple[tuple[str, str], ...] = ()
 
 
 class TransferAsked(Struct, frozen=True):
@@ -437,12 +439,15 @@ class CloseCode(StrEnum):
     INVALID_ARGUMENT = "invalid_argument"
     PERMISSION_DENIED = "permission_denied"
     RESOURCE_EXHAUSTED = "resource_exhausted"
+    FAILED_PRECONDITION = "failed_precondition"
 
 
 class CloseSession(Struct, frozen=True):
     session: int
     code: CloseCode
     message: str
+    # Where the peer should go instead; empty leaves that to the peer.
+    referral: str = ""
 
 
 class Audit(Struct, frozen=True):

@@ -5,6 +5,8 @@ For a laptop and for tests. Whoever wants it must ask: a shard without any provi
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -23,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 # Whom the seeded bindings are fenced as: nobody that ever comes back.
 _SEEDER = "seed"
+_SETTLE_SECONDS = 10.0
 
 
 @asynccontextmanager
@@ -59,4 +62,14 @@ async def _bind(address: str, machines: Sequence[str], clusters: Sequence[str]) 
                 ),
                 timeout=30,
             )
+        await _settled(stub)
     log.info("seeded bindings", machines=len(machines), clusters=len(clusters))
+
+
+async def _settled(stub: provider_pb2_grpc.CapacityProviderAsyncStub) -> None:
+    """Until they are bound, so that the first List shows them so; a slow pretend provider is not waited for."""
+    under_way = provider_pb2.ListFilter(states=[provider_pb2.MACHINE_STATE_CONFIGURING], max_results=1)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            while (await stub.List(under_way)).machines:
+                await asyncio.sleep(0.02)

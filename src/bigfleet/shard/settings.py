@@ -102,6 +102,9 @@ class ProcessSettings:
     audit_log_max_bytes: int = setting(parse_size, 256 << 20, "rotate the audit log at this size")
     audit_log_keep: int = setting(config._whole, 5, "rotated audit logs to keep")
     record: str = setting(config._text, "", "write all engine inputs to this new file, for replay; empty is off")
+    phase_attribution_log: bool = setting(
+        config._switch, False, "every 20th cycle, log which demand stayed short and what was given up meanwhile"
+    )
     metrics_warmup_cycles: int = setting(config._whole, 0, "cycles at the start that no histogram counts")
 
     def __post_init__(self) -> None:
