@@ -6,7 +6,7 @@ that returns while its cluster still evicts pods from a machine takes that drain
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -58,11 +58,12 @@ class Emission:
 
     def carry_out(self, executor: Executor, actions: Iterable[Action], cycle: int) -> None:
         """Begin what still applies; tell what the rails kept back."""
-        counts: Counter[tuple[Disposition, ActionKind]] = Counter()
+        counts: dict[tuple[Disposition, ActionKind], int] = {}
         deduped = 0
         drains = self._cancellable(executor)
         for action in actions:
-            counts[action.disposition, action.kind] += 1
+            told = (action.disposition, action.kind)
+            counts[told] = counts.get(told, 0) + 1
             if action.disposition != Disposition.EMIT:
                 self._told_only(action, cycle)
             elif not self._begin(executor, action, cycle, drains.get(action.cluster, [])):
@@ -250,7 +251,7 @@ class Emission:
             )
         )
 
-    def _count(self, counts: Counter[tuple[Disposition, ActionKind]], deduped: int) -> None:
+    def _count(self, counts: dict[tuple[Disposition, ActionKind], int], deduped: int) -> None:
         if not counts:
             return
         turn = self._state.turn

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.json import encode
+
 from bigfleet.engine.batches import Rollup
 from bigfleet.engine.policy import RollupGuard
 from bigfleet.shard.events import Table
@@ -112,7 +114,7 @@ class Quarantine:
         known = self._journalled.get(cluster)
         if known is None or not known.near(baseline):
             self._journalled[cluster] = baseline
-            text = json.dumps({"rows": baseline.rows, "volume": dict(baseline.volume)}, sort_keys=True)
+            text = encode({"rows": baseline.rows, "volume": baseline.volume}, order="sorted").decode()
             self._turn.write(Table.GUARD, cluster, text, lazy=True)
 
     def note_held(self, rollup: Rollup) -> None:

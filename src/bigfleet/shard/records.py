@@ -25,6 +25,8 @@ _COMPACT_AT = 4096
 MICRO = 1_000_000
 _SPECULATIVE = MachineState.SPECULATIVE
 _FAILED = MachineState.FAILED
+# States in which what a machine costs depends on more than its price.
+_COUNTED_WITH_CARE = frozenset({_SPECULATIVE, _FAILED})
 
 
 class Record:
@@ -168,13 +170,18 @@ class Fleet:
         self._changed[record.key] = None
         if error is not None:
             record.error = error
-        if state is None and cluster is None and stamp is None and shape is None and owned is None and host is None:
-            return  # nothing that is counted
+        if cluster is None and stamp is None and shape is None and owned is None:
+            before = record.state
+            after = before if state is None else state
+            if before not in _COUNTED_WITH_CARE and after not in _COUNTED_WITH_CARE:
+                # Most changes are of the state or the host alone.
+                if host is not None:
+                    record.host = host
+                if after != before:
+                    self._tally_state(record, before, after)
+                    record.state = after
+                return
         owner = record.cluster
-        if cluster is None and stamp is None and shape is None and owned is None and state is not None:
-            self._tally_state(record, state)
-            record.state = state
-            return
         self._tally(record, -1)
         if host is not None:
             record.host = host
@@ -307,15 +314,9 @@ class Fleet:
             if not members:
                 del self.bound[cluster]
 
-    def _tally_state(self, record: Record, after: MachineState) -> None:
-        """`_tally` for the most common change: the same machine of the same cluster in another state."""
-        before = record.state
-        if not record.owned or before == after:
-            return
-        if _SPECULATIVE in (before, after):
-            self._tally(record, -1)
-            record.state = after
-            self._tally(record, 1)
+    def _tally_state(self, record: Record, before: MachineState, after: MachineState) -> None:
+        """`_tally` for the same machine of the same cluster in another state that costs the same."""
+        if not record.owned:
             return
         cluster, shape = record.cluster, record.shape
         kind, bucket = shape.capacity_type, self._buckets[record.stamp.interruption_dollars]
