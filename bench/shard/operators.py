@@ -73,8 +73,11 @@ class Stream:
 
     async def tell(self, *, changed: bool) -> None:
         self.turn ^= changed
+        now = time.time_ns()
+        if not changed:
+            self._fleet.repeated.add(now)
         # In the order of field numbers, as every serialiser writes them.
-        inner = self._head + _varint(_TIMESTAMP << 3) + _varint(time.time_ns()) + self.bodies[self.turn]
+        inner = self._head + _varint(_TIMESTAMP << 3) + _varint(now) + self.bodies[self.turn]
         await self._write(_varint(_ROLLUP << 3 | 2) + _varint(len(inner)) + inner)
 
     async def listen(self) -> None:
@@ -120,6 +123,9 @@ class Operators:
         self._channels: list[grpc.aio.Channel] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._latencies: list[float] = []
+        # Timestamps of roll-ups that say nothing new, and how long their acknowledgements took.
+        self.repeated: set[int] = set()
+        self._quick: list[float] = []
         self._outcomes: dict[str, int] = {}
 
     async def connect(self, streams: int, connections: int) -> dict[str, Any]:
@@ -156,7 +162,8 @@ class Operators:
 
     async def run(self, rate: float, changed: float, seconds: float) -> dict[str, Any]:
         """Roll-ups at a steady rate, round and round; late ones are sent late, not left out."""
-        self._latencies, self._outcomes = [], {}
+        self._latencies, self._outcomes, self._quick = [], {}, []
+        self.repeated.clear()
         sent, differing, worked = 0, 0.0, time.process_time()
         began = time.monotonic()
         while (passed := time.monotonic() - began) < seconds:
@@ -176,12 +183,16 @@ class Operators:
             "acked": len(self._latencies),
             "outcomes": self._outcomes,
             "ack_ms": _percentiles(self._latencies),
+            "unchanged_ack_ms": _percentiles(self._quick),
             "processor_share": (time.process_time() - worked) / passed,
         }
 
     def acknowledged(self, ack: shard_pb2.Acknowledgement) -> None:
         if ack.rollup_timestamp:
-            self._latencies.append((time.time_ns() - ack.rollup_timestamp) / 1e6)
+            took = (time.time_ns() - ack.rollup_timestamp) / 1e6
+            self._latencies.append(took)
+            if ack.rollup_timestamp in self.repeated:
+                self._quick.append(took)
             name = shard_pb2.Acknowledgement.Outcome.Name(ack.outcome)
             self._outcomes[name] = self._outcomes.get(name, 0) + 1
 
