@@ -42,12 +42,13 @@ def _varint(number: int) -> bytes:
 class Stream:
     """One cluster's session."""
 
-    __slots__ = ("_fleet", "_head", "_pen", "bodies", "call", "cluster", "configured", "turn")
+    __slots__ = ("_channel", "_fleet", "_head", "_pen", "bodies", "call", "cluster", "configured", "turn")
 
-    def __init__(self, fleet: Operators, cluster: str, call: Any) -> None:
+    def __init__(self, fleet: Operators, cluster: str, channel: Any) -> None:
         self._fleet = fleet
         self.cluster = cluster
-        self.call = call
+        self._channel = channel
+        self.call: Any = None
         self.configured: set[str] = set()
         self._head = capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster).SerializeToString()
         self.bodies: tuple[bytes, bytes] = (b"", b"")
@@ -56,6 +57,8 @@ class Stream:
         self._pen = asyncio.Lock()
 
     async def open(self) -> None:
+        # Not before its turn: a shard does not wait long for the Hello of a stream.
+        self.call = self._channel.stream_stream(SESSION)()
         hello = shard_pb2.Hello(
             cluster_id=self.cluster, protocol_version="v1alpha1", capabilities=sorted(OPERATOR_CAPABILITIES)
         )
@@ -134,8 +137,7 @@ class Operators:
         for _ in range(min(streams, connections)):
             self._channels.append(grpc.aio.insecure_channel(self._address, options=separate))
         for number in range(streams):
-            call = self._channels[number % len(self._channels)].stream_stream(SESSION)()
-            self._streams.append(Stream(self, f"cluster-{number:05}", call))
+            self._streams.append(Stream(self, f"cluster-{number:05}", self._channels[number % len(self._channels)]))
         for start in range(0, streams, DIALLED_AT_ONCE):
             some = self._streams[start : start + DIALLED_AT_ONCE]
             await asyncio.gather(*(stream.open() for stream in some))
