@@ -90,6 +90,8 @@ class _Steps:
         for _ in range(cycles):
             self._cycle(keep=False)
         _release_memory()
+        # As the shard does once it is up: what was loaded is not garbage and need not be looked at again.
+        gc.freeze()
 
     def time(self, cycles: int, seconds: float) -> None:
         spent = 0.0

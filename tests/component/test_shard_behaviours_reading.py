@@ -87,6 +87,13 @@ async def test_every_unmet_reason_of_the_contract_is_told_apart(fleet: Asking) -
         await until(lambda: reason(fleet, "gang-1", REASON.UNMET_REASON_TOPOLOGY_UNSATISFIABLE), what="gang")
         await until(lambda: reason(fleet, "none-1", REASON.UNMET_REASON_NO_MATCHING_SUPPLY), what="none")
         await until(lambda: reason(fleet, "starved-1", REASON.UNMET_REASON_PRIORITY_STARVED), what="starved")
+        starving = await fleet.explained("starved-1")
+        assert [(lost.winner_cluster_id, lost.winner_priority) for lost in starving.lost][:1] == [("rich-1", 5000)]
+        assert starving.lost[0].reason == "serves a need of higher priority"
+        assert starving.remedy.add_supply.count == 1
+        served = await fleet.explained("met-1")
+        assert [(granted.source, granted.count) for granted in served.granted] == [("credited", 1)]
+        assert served.need.satisfied and not served.HasField("remedy")
         async with fleet.switched(dry_run=True):
             # One of the two machines may be taken, the other may not; nothing happens, so it stays that way.
             await wants(exhausted, rows("exhausted", 2, 1000))

@@ -115,6 +115,13 @@ class Asking:
         _, frame = await self.needs(cluster_id=cluster)
         return frame.need
 
+    async def explained(self, cluster: str) -> shardread_pb2.NeedExplanation:
+        """Why the cluster's only need got what it got."""
+        async with channel(self.address) as opened:
+            stub = shardread_pb2_grpc.ShardReadStub(opened)
+            (found,) = (await stub.Explain(shardread_pb2.ExplainRequest(cluster_id=cluster))).explanations
+            return found
+
     async def at_provider(self, kind: str) -> list[provider_pb2.Machine]:
         async with channel(self.local.provider_address) as opened:
             listed = await provider_pb2_grpc.CapacityProviderStub(opened).List(provider_pb2.ListFilter())

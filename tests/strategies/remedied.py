@@ -56,12 +56,17 @@ class Fleet:
         """Needs of which something remains after Preempt."""
         assert self.result is not None
         short = {(s.key.cluster, s.key.fingerprint, s.key.group, s.key.min_unit) for s in self.result.shortfalls}
-        gangs = {key[:3] for key in short}
+        gangs = {
+            (name, row.profile.fingerprint, row.group)
+            for name, cluster in self.oracle.demand.clusters.items()
+            for row in cluster.rows.values()
+            if row.profile.same is not None
+        } & {key[:3] for key in short}
         return [
             v.key
             for v in self.result.verdicts
             if (v.key.cluster, v.key.fingerprint, v.key.group, v.key.min_unit) in short
-            or (not v.key.min_unit and (v.key.cluster, v.key.fingerprint, v.key.group) in gangs)
+            or (v.key.cluster, v.key.fingerprint, v.key.group) in gangs
         ]
 
     # What changes

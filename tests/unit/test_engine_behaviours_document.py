@@ -19,7 +19,7 @@ def test_every_behaviour_has_a_test() -> None:
     rows = [
         line
         for line in DOCUMENT.splitlines()
-        if line.startswith("| ") and not line.startswith(("| behaviour", "| improvement"))
+        if line.startswith("| ") and not line.startswith(("| behaviour", "| improvement", "| claim"))
     ]
     assert len(rows) > 150
     assert [row for row in rows if "::" not in row] == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bigfleet.engine import Engine
+from bigfleet.engine import Engine, StepResult
 from bigfleet.engine.batches import Breaker, Conditions, DemandBatch
 from bigfleet.engine.explain import (
     Explanation,
@@ -20,6 +21,7 @@ from bigfleet.engine.explain import (
 )
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import NeedKey, UnmetReason
+from bigfleet.engine.view import View
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.taint import Taint
 from tests.strategies.builders import (
@@ -43,6 +45,7 @@ from tests.strategies.builders import (
     idle,
     machine,
     need,
+    removed,
     several,
     slot,
     stamp_of,
@@ -353,6 +356,39 @@ def test_explaining_leaves_the_engine_alone() -> None:
     engine.explain(key_of(wanted))
     assert before.actions.rows() == rows
     assert engine.step(None, None, Policy(), START).actions.rows() == rows
+
+
+def columns_of(value: Any, seen: dict[int, Any], found: set[int]) -> set[int]:
+    """Addresses of every array that can be reached, leaving out what the last step returned."""
+    if id(value) in seen or isinstance(value, (str, int, float, StepResult)):
+        return found
+    seen[id(value)] = value
+    if isinstance(value, np.ndarray):
+        found |= {value.__array_interface__["data"][0]} if value.size else set()
+    elif isinstance(value, dict):
+        for each in value.values():
+            columns_of(each, seen, found)
+    elif isinstance(value, (list, tuple, set, View)):
+        for each in value:
+            columns_of(each, seen, found)
+    elif type(value).__module__.startswith("bigfleet.engine") and hasattr(value, "__dict__"):
+        columns_of(vars(value), seen, found)
+    return found
+
+
+def test_a_copy_shares_no_column_and_decides_the_same() -> None:
+    engine, wanted = Engine(), need("c", 5, priority=3, spread=(ZONE, 1))
+    low = need("low", 2, priority=1, same=RACK, group="g")
+    lines = [*several(3, idle, "i", zone="b"), *several(2, bound, "b", "low", rack="r", stamp=stamp_of(low))]
+    first = engine.step(batch(lines), demand(wanted, low), Policy(), START)
+    rows = (first.actions.rows(), first.verdicts.rows(), first.shortfalls.rows())
+    other = engine.copy()
+    assert len(columns_of(engine, {}, set())) > 100
+    assert not columns_of(engine, {}, set()) & columns_of(other, {}, set())
+    again = other.step(None, None, Policy(), START)
+    assert (again.actions.rows(), again.verdicts.rows(), again.shortfalls.rows()) == rows
+    other.step(batch(removed("i0", "i1", "b0")), demand(empty=["c", "low"]), Policy(), START)
+    assert (first.actions.rows(), first.verdicts.rows(), first.shortfalls.rows()) == rows
 
 
 def test_a_reporter_hears_who_lost_what() -> None:

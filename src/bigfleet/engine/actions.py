@@ -17,12 +17,16 @@ from bigfleet.engine.world import World
 
 NO_ENTRY = -1
 
-_REASONS = {
-    ActionKind.BOOTSTRAP: Reason.IDLE,
-    ActionKind.PROVISION: Reason.SPECULATIVE,
-    ActionKind.PREEMPT: Reason.INVERSION,
-    ActionKind.RECLAIM: Reason.EXCESS,
-    ActionKind.DELETE: Reason.RELEASE,
+# By the number in the column: what it is and why.
+_KINDS = {
+    int(kind): (kind, reason)
+    for kind, reason in (
+        (ActionKind.BOOTSTRAP, Reason.IDLE),
+        (ActionKind.PROVISION, Reason.SPECULATIVE),
+        (ActionKind.PREEMPT, Reason.INVERSION),
+        (ActionKind.RECLAIM, Reason.EXCESS),
+        (ActionKind.DELETE, Reason.RELEASE),
+    )
 }
 
 
@@ -56,7 +60,7 @@ class ActionBatch:
         return [self.names.machine(slot) for slot in self.slot[which].tolist()]
 
     def reasons(self) -> list[Reason]:
-        return [_REASONS[ActionKind(kind)] for kind in self.kind.tolist()]
+        return [_KINDS[kind][1] for kind in self.kind.tolist()]
 
     def rows(self) -> list[Action]:
         return list(self.iter_rows())
@@ -64,21 +68,20 @@ class ActionBatch:
     def iter_rows(self) -> Iterator[Action]:
         names = self.names
         columns = (self.kind, self.slot, self.cluster, self.entry, self.grace, self.preemptor_priority)
+        last, need = NO_ENTRY, None
         for kind, slot, cluster, entry, grace, priority in zip(*(column.tolist() for column in columns), strict=True):
-            yield Action(
-                ActionKind(kind),
-                names.machine(slot),
-                names.cluster(cluster) if cluster >= 0 else "",
-                names.need(entry) if entry >= 0 else None,
-                grace,
-                priority,
-                _REASONS[ActionKind(kind)],
-                self.disposition,
-            )
+            if entry != last:
+                # Actions of one entry follow each other.
+                last, need = entry, names.need(entry) if entry >= 0 else None
+            what, reason = _KINDS[kind]
+            home = names.cluster(cluster) if cluster >= 0 else ""
+            yield Action(what, names.machine(slot), home, need, grace, priority, reason, self.disposition)
 
 
 def graces(gaps: NDArray[np.int64]) -> NDArray[np.int32]:
     """Grace of each victim by the gap to its preemptor."""
+    if not len(gaps):
+        return np.zeros(0, np.int32)
     distinct, place = np.unique(gaps, return_inverse=True)
     return np.array([drain_grace_seconds(int(gap)) for gap in distinct], np.int32)[place]
 

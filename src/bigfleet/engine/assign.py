@@ -420,13 +420,24 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, shor
     left = w.parts.left
     credit = w.parts.credit
     width = left.shape[1]
+    got_most = len(w.got.cell) - 1 - free_cells
     for at in range(first, last):
         entry = order[at]
+        kind = w.e.kind[entry]
+        stall = w.owners.stall[w.e.unit[entry]]
+        stalled = stall >= 0 and entry >= stall
+        if kind == PLAIN and not nameless and not stalled:
+            # What nearly all entries are when much is to be acquired.
+            if not free_room(w) or w.got.meta[0] > got_most:
+                return at
+            if not _serve_plain(w, rules, entry):
+                short[w.free.meta[SHORTS]] = at
+                w.free.meta[SHORTS] += 1
+            continue
         cluster = w.e.cluster[entry]
         prof = w.e.prof[entry]
         part = w.e.part[entry]
         parts = w.e.parts[entry]
-        kind = w.e.kind[entry]
         going_on = w.free.meta[_SPREADING] != 0
         if (
             not free_room(w)
@@ -435,8 +446,6 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, shor
             or w.got.meta[0] + 1 + free_cells * parts > len(w.got.cell)
         ):
             return at
-        stall = w.owners.stall[w.e.unit[entry]]
-        stalled = stall >= 0 and entry >= stall
         may_acquire = rules.acquire and w.c.connected[cluster] != 0
         if not going_on:
             if stalled:
@@ -493,6 +502,27 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, shor
         elif kind == GANG:
             w.e.parked_since[entry] = NO_TIME
     return last
+
+
+@inner
+def _serve_plain(w: World, rules: Rules, entry: int) -> bool:
+    """Lets a plain row acquire what its credit left; True when nothing is left."""
+    part = w.e.part[entry]
+    left = w.parts.left
+    w.e.late[entry] = 0
+    w.e.boots[entry] = 0
+    w.e.provisions[entry] = 0
+    for d in range(left.shape[1]):
+        left[part, d] = w.parts.credit[part, d]
+    if not rules.acquire or w.c.connected[w.e.cluster[entry]] == 0:
+        return False
+    prof = w.e.prof[entry]
+    if acquire_from(w, left, entry, part, idle_list(w, prof), -1, -1) or acquire_from(
+        w, left, entry, part, speculative_list(w, prof), -1, -1
+    ):
+        w.parts.since[part] = NO_TIME
+        return True
+    return False
 
 
 @inner

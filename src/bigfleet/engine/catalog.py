@@ -8,6 +8,7 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 
 import numpy as np
@@ -194,9 +195,10 @@ class Catalog:
         self._profile_index: dict[str, int] = {}
         self._profile_seen: dict[int, tuple[Profile, int]] = {}
         self.p = made(Profiles, 16)
-        self._precedence: dict[tuple[int, int, int], int] = {}
+        self._precedence: list[tuple[int, int, int]] = []
         self.stamps: list[Stamp] = []
         self._stamp_index: dict[Stamp, int] = {}
+        self._stamp_seen: dict[int, tuple[Stamp, int]] = {}
         self.stamp_binding = np.zeros(16, np.int32)
         self.stamp_pair = np.zeros(16, np.int32)
         self._binding_index: dict[tuple[int, float, float, int], int] = {}
@@ -484,15 +486,12 @@ class Catalog:
         for name, value in row.items():
             getattr(self.p, name)[number] = value
         triple = (-profile.priority, -profile.interruption_bucket, -profile.reclamation_bucket)
-        if triple not in self._precedence:
-            self._precedence[triple] = 0
-            self._precedence = {each: rank for rank, each in enumerate(sorted(self._precedence))}
-            for other, each in enumerate(self.profiles):
-                self.p.precedence[other] = self._precedence[
-                    -each.priority, -each.interruption_bucket, -each.reclamation_bucket
-                ]
-        else:
-            self.p.precedence[number] = self._precedence[triple]
+        rank = bisect_left(self._precedence, triple)
+        if rank == len(self._precedence) or self._precedence[rank] != triple:
+            self._precedence.insert(rank, triple)
+            others = self.p.precedence[:number]
+            others[others >= rank] += 1
+        self.p.precedence[number] = rank
         if same is not None:
             # In two steps, because interning the folded profile may replace the columns.
             folded = self.intern_profile(_folded(profile))
@@ -546,6 +545,16 @@ class Catalog:
     # ---- stamps ----------------------------------------------------------------------------------------------------
 
     def intern_stamp(self, stamp: Stamp) -> int:
+        seen = self._stamp_seen.get(id(stamp))
+        if seen is not None:
+            return seen[1]
+        number = self._find_stamp(stamp)
+        if len(self._stamp_seen) > 2 * len(self.stamps) + 1024:
+            self._stamp_seen.clear()
+        self._stamp_seen[id(stamp)] = (stamp, number)
+        return number
+
+    def _find_stamp(self, stamp: Stamp) -> int:
         found = self._stamp_index.get(stamp)
         if found is not None:
             return found

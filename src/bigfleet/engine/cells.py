@@ -527,17 +527,21 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
     if moved == 0:
         return
     sort_blocks(cells, ids, loose, 0, moved)
-    a = kept - 1
-    b = moved - 1
-    at = kept + moved - 1
-    while b >= 0:
-        if a >= 0 and block_less(cells, ids, loose[b], lists.data[start + a]):
-            lists.data[start + at] = lists.data[start + a]
-            a -= 1
-        else:
-            lists.data[start + at] = loose[b]
-            b -= 1
-        at -= 1
+    end = kept
+    for b in range(moved - 1, -1, -1):
+        # Few move, so their places are looked for by halves; what comes after them steps back.
+        low = 0
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if block_less(cells, ids, loose[b], lists.data[start + middle]):
+                high = middle
+            else:
+                low = middle + 1
+        for k in range(end - 1, low - 1, -1):
+            lists.data[start + k + b + 1] = lists.data[start + k]
+        lists.data[start + low + b] = loose[b]
+        end = low
 
 
 @inner

@@ -14,6 +14,8 @@ from bigfleet.engine.jit import I8M, inner
 from bigfleet.engine.rows import FOLDED
 from bigfleet.engine.world import CELLS_USED, LISTS_USED, LOG_USED, Log, World
 
+# So many machines of the largest allocatable can be added up.
+_FEW = 1_048_576
 # How crediting a plain row ends.
 SHORT, DONE, DONE_LATE = 0, 1, 2
 
@@ -29,8 +31,13 @@ def take(alloc: I8M, cls: int, overhead: I8M, cluster: int, unit: I8M, left: I8M
             return 0
         rest = left[part, d]
         if rest > 0 and have > 0:
-            # One machine is the common answer, and dividing is what costs.
-            n = 1 if rest <= have else (rest + have - 1) // have
+            # Dividing is what costs, and the block is often used up or one machine enough.
+            if rest <= have:
+                n = 1
+            elif available <= _FEW and rest > have * (available - 1):
+                n = available
+            else:
+                n = (rest + have - 1) // have
             if n > wanted:
                 wanted = n
     if wanted == 0:
@@ -244,6 +251,8 @@ def credit_plain(w: World, log: Log, left: I8M, entry: int, nameless: bool) -> i
     chain = w.e.list[entry]
     before = -1
     at = w.lists.head[chain]
+    claimed = 0
+    noted = log.meta[LOG_USED]
     while at >= 0:
         cell = cells_of[at]
         available = counts[cell] - taken[cell]
@@ -259,12 +268,19 @@ def credit_plain(w: World, log: Log, left: I8M, entry: int, nameless: bool) -> i
         n = take(w.k.alloc, w.cells.cls[cell], w.c.overhead, cluster, w.parts.unit, left, part, available)
         if n > 0:
             taken[cell] += n
-            w.e.claimed[entry] += n
-            note(log, entry, cell, n)
+            claimed += n
+            log.entry[noted] = entry
+            log.cell[noted] = cell
+            log.n[noted] = n
+            noted += 1
             if not anything(left, part):
+                w.e.claimed[entry] = claimed
+                log.meta[LOG_USED] = noted
                 return DONE
         before = at
         at = after
+    w.e.claimed[entry] = claimed
+    log.meta[LOG_USED] = noted
     found = creating_cells(w, entry, nameless)
     con = w.p.con[w.e.prof[entry]]
     for i in range(found):

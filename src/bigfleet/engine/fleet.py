@@ -169,17 +169,18 @@ class Fleet:
         cluster, stamp = _writable(batch.cluster, np.int32), _writable(batch.stamp, np.int32)
         not_before = _writable(batch.not_before, np.int64)
         bad = np.zeros(len(REJECTIONS), np.int64)
+        rejects = 0
         for first in range(0, len(batch), SLICE):
             last = min(len(batch), first + SLICE)
             self._reserve(last - first, int(offsets[last] - offsets[first]))
-            place_records(
+            rejects += place_records(
                 self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, self._guess,
                 arena, offsets, first, last, state, shape, cluster, stamp, not_before,
                 shapes, stamps, clusters, empty, now, self._batch, bad,
             )  # fmt: skip
             self._join(now)
         free_slots(self.v, self.ids.v, self._work)
-        if bad.any():
+        if rejects:
             for code in np.nonzero(bad)[0].tolist():
                 rejected[REJECTIONS[code]] = rejected.get(REJECTIONS[code], 0) + int(bad[code])
         self._last_now = now
@@ -542,8 +543,10 @@ def place_records(
     slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, guess: I4, arena: U1, offsets: I8,
     first: int, last: int, state: U1, shape: I4, cluster: I4, stamp: I4, not_before: I8, shapes: I4, stamps: I4,
     clusters: I4, empty: U1, now: int, batch: int, bad: I8,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
+    """Takes over the records `first .. last`; counts the bad ones by reason, returns how many there were."""
     work.meta[_JOIN] = 0
+    rejects = 0
     align_ids(ids, arena, offsets, first, last)
     for i in range(first, last):
         if (i - first) % _AHEAD == 0:
@@ -570,6 +573,7 @@ def place_records(
         problem = _problem(new_state, keys.shape_bad[number] if new_state != 0 else 0, has_cluster, size, seen_before)
         if problem != 0:
             bad[problem] += 1
+            rejects += 1
             continue
         old_state = slots.state[slot]
         new_cluster = clusters[cluster[i]] if has_cluster else -1
@@ -602,6 +606,7 @@ def place_records(
             continue
         slots.shape[slot] = number
         _put(slots, ids, cells, keys, work, slot, now)
+    return rejects
 
 
 @kernel
@@ -687,7 +692,20 @@ def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) ->
     if missing > pool_room(members):
         return missing
     append_room(cells, members)
-    for i in range(work.meta[_JOIN]):
+    joining = work.meta[_JOIN]
+    for i in range(joining):
+        if i + 16 < joining:
+            cell = slots.cell[work.slot[i + 16]]
+            prefetch(cells.used, cell)
+            prefetch(cells.start, cell)
+            prefetch(cells.least, cell)
+            prefetch(cells.ordered, cell)
+            prefetch(cells.count, cell)
+            prefetch(ids.key, work.slot[i + 16])
+        if i + 8 < joining:
+            cell = slots.cell[work.slot[i + 8]]
+            prefetch(members.data, cells.start[cell] + cells.used[cell])
+            prefetch(ids.key, cells.least[cell])
         slot = work.slot[i]
         slots.place[slot] = join(cells, members, ids, slots.cell[slot], slot)
     work.meta[_JOIN] = 0

@@ -7,8 +7,10 @@ notices changes of a kernel's own file only. Without a writable directory kernel
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +38,7 @@ U1M = Annotated[NDArray[Any], "u1", 2]
 I4M = Annotated[NDArray[Any], "i4", 2]
 I8M = Annotated[NDArray[Any], "i8", 2]
 
+_KEPT_CACHES = 6
 _SCALARS = {int: types.int64, float: types.float64, bool: types.boolean, type(None): types.none}
 
 
@@ -97,6 +100,17 @@ def warm(progress: Progress | None = None) -> None:
         each.compile()
         if progress is not None:
             progress(done, len(_KERNELS))
+    if _DIRECTORY is not None:
+        _prune(_DIRECTORY)
+
+
+def _prune(current: Path) -> None:
+    """Removes kernels of older sources; the newest few stay, because another version may be running beside this."""
+    with contextlib.suppress(OSError):
+        os.utime(current)
+        known = sorted(current.parent.glob("bigfleet-kernels-*"), key=lambda each: each.stat().st_mtime, reverse=True)
+        for each in known[_KEPT_CACHES:]:
+            shutil.rmtree(each, ignore_errors=True)
 
 
 class _Kernel:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from bigfleet.engine.results import Action, ActionKind, Disposition
+from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
 from bigfleet.model.machine import MachineState
 from bigfleet.model.profile import Profile
 from bigfleet.shard.backoff import kind_of
@@ -27,6 +27,7 @@ from bigfleet.shard.state import ShardState
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
 KEPT_ACTIONS = 1000
 _KINDS = {kind: kind.name.capitalize() for kind in ActionKind}
+_REASONS = {reason: reason.value for reason in Reason}
 ACQUISITIONS = frozenset({ActionKind.BOOTSTRAP, ActionKind.PROVISION})
 
 
@@ -150,7 +151,7 @@ class Emission:
                 profile=profile,
                 grace_seconds=action.grace_seconds,
                 preemptor_priority=action.preemptor_priority,
-                reason=action.reason.value,
+                reason=_REASONS[action.reason],
                 cycle=cycle,
             )
         )
@@ -209,7 +210,7 @@ class Emission:
                 kind=_kind(action.kind),
                 machine=action.machine,
                 cluster=action.cluster,
-                reason=action.reason.value,
+                reason=_REASONS[action.reason],
                 grace=action.grace_seconds,
             )
         self._refuse(action, cycle, "dryrun" if dry else "suppressed", counted=False)
@@ -226,7 +227,7 @@ class Emission:
                 action.cluster,
                 action.need.fingerprint if action.need is not None else "",
                 action.need.group if action.need is not None else "",
-                action.reason.value,
+                _REASONS[action.reason],
                 action.grace_seconds,
                 action.preemptor_priority,
                 outcome,

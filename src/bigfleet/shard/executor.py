@@ -28,7 +28,7 @@ from bigfleet.shard.intake import flaw_of
 from bigfleet.shard.lifecycle import Lifecycle
 from bigfleet.shard.names import IdSource
 from bigfleet.shard.nodes import Nodes
-from bigfleet.shard.operations import JOURNEY, Operation, Stage
+from bigfleet.shard.operations import DRAINS, JOURNEY, Operation, Stage
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.stamps import stamp_of
 from bigfleet.shard.state import ShardState
@@ -41,6 +41,8 @@ DRAIN_PHASE: Final = "bigfleet_shard_drain_phase_seconds"
 _RETRIED: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE})
 # Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
 _UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Stage.EVICTING})
+
+_DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
 
 Finished = Callable[[Operation, str, str], None]
 
@@ -99,7 +101,7 @@ class Executor:
         """Drain through the operator, or at the provider at once when the pods are known to be gone."""
         operation.began = self._state.now
         self._state.operations.add(operation)
-        why = f"{operation.kind.name.lower()} ({operation.reason})"
+        why = f"{_DRAINS[operation.kind]} ({operation.reason})"
         self._lifecycle.move(operation.machine, MachineState.DRAINING, why, wake=False)
         if evicted:
             self.calls.enqueue(operation)

@@ -171,6 +171,10 @@ class Fleet:
         if state is None and cluster is None and stamp is None and shape is None and owned is None and host is None:
             return  # nothing that is counted
         owner = record.cluster
+        if cluster is None and stamp is None and shape is None and owned is None and state is not None:
+            self._tally_state(record, state)
+            record.state = state
+            return
         self._tally(record, -1)
         if host is not None:
             record.host = host
@@ -302,6 +306,26 @@ class Fleet:
             del members[key]
             if not members:
                 del self.bound[cluster]
+
+    def _tally_state(self, record: Record, after: MachineState) -> None:
+        """`_tally` for the most common change: the same machine of the same cluster in another state."""
+        before = record.state
+        if not record.owned or before == after:
+            return
+        if _SPECULATIVE in (before, after):
+            self._tally(record, -1)
+            record.state = after
+            self._tally(record, 1)
+            return
+        cluster, shape = record.cluster, record.shape
+        kind, bucket = shape.capacity_type, self._buckets[record.stamp.interruption_dollars]
+        self.states[before, kind, bucket] -= 1
+        self.states[after, kind, bucket] += 1
+        self.cells[shape.instance_type, shape.zone, kind, before] -= 1
+        self.cells[shape.instance_type, shape.zone, kind, after] += 1
+        if cluster:
+            self.clusters[cluster, before] -= 1
+            self.clusters[cluster, after] += 1
 
     def _tally(self, record: Record, sign: int) -> None:
         if not record.owned:

@@ -22,6 +22,7 @@ from bigfleet.model.taint import tolerates
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Shape
     from bigfleet.engine.engine import Engine, StepResult
+    from bigfleet.engine.need import Needs
     from bigfleet.engine.world import World
     from bigfleet.model.profile import Profile
 
@@ -49,7 +50,8 @@ def offers_for(engine: Engine, result: StepResult, entry: int) -> Iterator[Offer
     key = _domain_key(profile, kind)
     kinds = _kinds(engine, w, entry)
     if key == HOSTNAME_LABEL:
-        return
+        # Only a machine that holds all of the group keeps it together on one.
+        key, kinds = "", [shape for shape in kinds if _holds_all(needs, entry, shape)]
     if not key:
         fitting = [shape for shape in kinds if _matches(shape, profile)]
         fitting = fitting or [moved for shape in kinds if (moved := _moved(engine, shape, profile)) is not None]
@@ -86,6 +88,13 @@ def _kinds(engine: Engine, w: World, entry: int) -> list[Shape]:
     return sorted(
         dict.fromkeys(shapes), key=lambda s: (s.price, s.provider, s.instance_type, s.zone, s.capacity_type, s.labels)
     )
+
+
+def _holds_all(needs: Needs, entry: int, shape: Shape) -> bool:
+    w = needs.current
+    span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+    overhead = needs.amounts(w.c.overhead[int(w.e.cluster[entry])])
+    return shape.allocatable.minus(overhead).covers(needs.amounts(w.parts.agg[span].sum(axis=0)))
 
 
 def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[str]:

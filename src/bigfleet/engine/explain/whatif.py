@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _OURS = "bigfleet.engine."
+_CHANGEABLE = (np.ndarray, dict, list, set, View)
 
 
 def copied(engine: Engine) -> Engine:
@@ -46,8 +47,10 @@ def stepped(
 
 def _copy(value: Any, known: dict[int, Any]) -> Any:
     """Deep for arrays, containers and the engine's own stores; everything else is immutable and shared."""
-    if value is None or isinstance(value, (int, str, float, tuple)):
+    if value is None or isinstance(value, (int, str, float)):
         return value
+    if isinstance(value, tuple):
+        return _copied_tuple(value, known)
     if id(value) in known:
         return known[id(value)]
     if isinstance(value, np.ndarray):
@@ -73,14 +76,19 @@ def _copy(value: Any, known: dict[int, Any]) -> Any:
     return made
 
 
+def _copied_tuple(value: tuple[Any, ...], known: dict[int, Any]) -> tuple[Any, ...]:
+    if not any(isinstance(each, _CHANGEABLE) for each in value):
+        return value
+    made = [_copy(each, known) for each in value]
+    return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+
+
 def _plain(values: Any) -> bool:
     """Whether a container's values can be shared, judged by the first: containers of the engine hold one kind."""
     first = next(iter(values), None)
     if first is None or isinstance(first, (int, str, float, tuple)):
         return True
-    return not isinstance(first, (np.ndarray, dict, list, set, View)) and (
-        not type(first).__module__.startswith(_OURS) or _frozen(first)
-    )
+    return not isinstance(first, _CHANGEABLE) and (not type(first).__module__.startswith(_OURS) or _frozen(first))
 
 
 def _frozen(value: Any) -> bool:
