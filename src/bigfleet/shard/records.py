@@ -168,10 +168,12 @@ class Fleet:
         self._changed[record.key] = None
         if error is not None:
             record.error = error
+        if host is not None and bool(host) == bool(record.host):
+            record.host, host = host, None  # only whether there is one is counted
         if state is None and cluster is None and stamp is None and shape is None and owned is None and host is None:
             return  # nothing that is counted
         owner = record.cluster
-        if cluster is None and stamp is None and shape is None and owned is None and state is not None:
+        if cluster is None and stamp is None and shape is None and owned is None and host is None and state is not None:
             self._tally_state(record, state)
             record.state = state
             return
@@ -312,7 +314,7 @@ class Fleet:
         before = record.state
         if not record.owned or before == after:
             return
-        if _SPECULATIVE in (before, after):
+        if _SPECULATIVE in (before, after) or _FAILED in (before, after):
             self._tally(record, -1)
             record.state = after
             self._tally(record, 1)
