@@ -424,7 +424,6 @@ class MachineView(_message.Message):
     STATE_SINCE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     NODE_NAME_FIELD_NUMBER: _builtins.int
-    CLAIMED_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     owned: _builtins.bool
     """whether this shard may act on it"""
@@ -438,8 +437,6 @@ class MachineView(_message.Message):
     not_before_unix_nanos: _builtins.int
     """left alone until then after a failure"""
     node_name: _builtins.str
-    claimed: _builtins.bool
-    """some need claims it in this cycle"""
     @_builtins.property
     def machine(self) -> _provider_pb2.Machine: ...
     def __init__(
@@ -457,11 +454,10 @@ class MachineView(_message.Message):
         state_since_unix_nanos: _builtins.int = ...,
         not_before_unix_nanos: _builtins.int = ...,
         node_name: _builtins.str = ...,
-        claimed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["machine", b"machine"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_fingerprint", b"assigned_fingerprint", "assigned_group", b"assigned_group", "assigned_interruption_penalty_bucket", b"assigned_interruption_penalty_bucket", "assigned_priority", b"assigned_priority", "assigned_reclamation_penalty_bucket", b"assigned_reclamation_penalty_bucket", "claimed", b"claimed", "in_flight", b"in_flight", "machine", b"machine", "node_name", b"node_name", "not_before_unix_nanos", b"not_before_unix_nanos", "owned", b"owned", "provider", b"provider", "state_since_unix_nanos", b"state_since_unix_nanos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_fingerprint", b"assigned_fingerprint", "assigned_group", b"assigned_group", "assigned_interruption_penalty_bucket", b"assigned_interruption_penalty_bucket", "assigned_priority", b"assigned_priority", "assigned_reclamation_penalty_bucket", b"assigned_reclamation_penalty_bucket", "in_flight", b"in_flight", "machine", b"machine", "node_name", b"node_name", "not_before_unix_nanos", b"not_before_unix_nanos", "owned", b"owned", "provider", b"provider", "state_since_unix_nanos", b"state_since_unix_nanos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
