@@ -38,12 +38,17 @@ async def test_draining_forty_machines_stays_within_the_cap_takes_several_cycles
         assert await told(cluster, []) == APPLIED
         await cluster.until(lambda heard: len(heard.reclaims) == 40, 120)
         await until(lambda: _all_idle(fleet, "forty"))
+        await until(lambda: _reclaims_audited(fleet, 40), what="the audit lines, written after the core's decision")
         assert await fleet.metric("reclaims_capped_total") > capped
     per_cycle = Counter(line["cycle"] for line in fleet.audited("forty-1") if line["kind"] == "Reclaim")
     assert sum(per_cycle.values()) == 40 and len(per_cycle) > 1
     # A full bucket holds a quarter of the forty; later ones are smaller, because the cluster is.
     assert max(per_cycle.values()) <= 10
     assert {line["reason"] for line in fleet.audited("forty-1") if line["kind"] == "Reclaim"} == {"phase3.excess"}
+
+
+async def _reclaims_audited(fleet: Asking, count: int) -> bool:
+    return sum(line["kind"] == "Reclaim" for line in fleet.audited("forty-1")) >= count
 
 
 async def _all_idle(fleet: Asking, kind: str) -> bool:

@@ -65,10 +65,8 @@ async def test_a_garbage_create_ack_fails_the_machine_keeps_its_price_and_is_cou
             cluster.want(rows("ack", 1))
             await cluster.send_rollup()
             await until(lambda: _told_story(fleet, "slot-00005", "ack rejected"))
-            assert (
-                await fleet.metric("machines_rejected_total", "price")
-                == before.get(("machines_rejected_total", "price"), 0.0) + 1
-            )
+            rejected = before.get(("machines_rejected_total", "price"), 0.0) + 1
+            await until(lambda: _counted(fleet, rejected, "machines_rejected_total", "price"), what="it is counted")
             assert (await fleet.machine("slot-00005")).machine.price_per_hour == price
             # The host exists at the provider nevertheless, and once it says so in order, it is used.
             fleet.tell_lies(records=kind)
@@ -102,7 +100,7 @@ async def test_an_idle_purchase_is_released_after_its_hold_on_both_sides(fleet: 
             await until(lambda: machine_is(fleet, "slot-00006", S.SPECULATIVE))
         view = (await fleet.machine("slot-00006")).machine
         assert not view.HasField("host") and not view.cluster
-        assert await fleet.metric("idle_releases_total") >= released + 1
+        await until(lambda: _counted(fleet, released + 1, "idle_releases_total"), what="the release is counted")
         listed = await at_the_liar(fleet, "slot-00006")
         assert listed.state == S.SPECULATIVE and not listed.HasField("host")
     finally:
@@ -215,3 +213,8 @@ async def test_a_clusterless_configured_machine_stays_unknown(fleet: Asking) -> 
 
 async def _rejected_line(fleet: Asking, machine: str) -> bool:
     return bool(fleet.logged("provider machine rejected at ingest", machine=machine))
+
+
+async def _counted(fleet: Asking, count: float, *metric: str) -> bool:
+    """What the core decided is counted a moment after it can be read."""
+    return await fleet.metric(*metric) >= count

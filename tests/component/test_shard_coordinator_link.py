@@ -249,6 +249,25 @@ async def test_a_transfer_is_acknowledged_with_the_machines_the_core_let_go() ->
         assert (ack.outcome, list(ack.machine_ids)) == (Ack.OUTCOME_ACCEPTED, ["m-1", "m-2"])
 
 
+async def test_a_cross_shard_drain_is_acknowledged_with_the_machines_that_are_drained() -> None:
+    wanted = coordinator_pb2.CrossShardDrain(
+        preemptor_priority=900, selector=coordinator_pb2.MachineSelector(instance_type="m5", zone="a", count=2)
+    )
+    async with linked() as (link, coordinator, listener):
+
+        def drain(event: ev.Event) -> None:
+            if isinstance(event, ev.DrainAsked):
+                link.released(ev.TransferReleased(event.transfer, ("m-1",)))
+
+        listener.on_event = drain
+        coordinator.answers.append(answered(instruction("i-1", cross_shard_drain=wanted)))
+        await link.report()
+        await link.report()
+        assert listener.of(ev.DrainAsked) == [ev.DrainAsked("i-1", 900, 2, "m5", "a")]
+        (ack,) = coordinator.reports[1].instruction_acks
+        assert (ack.outcome, list(ack.machine_ids)) == (Ack.OUTCOME_ACCEPTED, ["m-1"])
+
+
 async def test_a_report_is_sent_at_once_when_asked() -> None:
     async with linked(interval=3600.0) as (link, coordinator, _):
         running = asyncio.create_task(link.run())

@@ -294,6 +294,17 @@ async def test_a_replaced_stream_is_ended_at_once_as_aborted() -> None:
         await second.until(lambda heard: len(heard.acks) == 2)
 
 
+async def test_a_referral_names_the_other_shard_in_the_trailers() -> None:
+    async with shell() as made, raw_session(made.address) as call:
+        await call.write(shard_pb2.OperatorMessage(hello=shard_pb2.Hello(cluster_id="c-1")).SerializeToString())
+        opened = (await made.core.until(ev.SessionOpened))[0]
+        assert isinstance(opened, ev.SessionOpened)
+        await call.read()
+        made.streams.close(opened.session, ev.CloseCode.FAILED_PRECONDITION, "elsewhere", "10.0.0.9:7780")
+        assert await refused(call) == (grpc.StatusCode.FAILED_PRECONDITION, "elsewhere")
+        assert ("bigfleet-redirect", "10.0.0.9:7780") in tuple(await call.trailing_metadata())
+
+
 async def test_an_operator_that_reads_nothing_stalls_nobody_and_can_still_be_closed() -> None:
     big = ev.NodeState("m", "stuck", 5, "n", "p", "x" * 100_000, None)  # type: ignore[arg-type]
     async with shell() as made, raw_session(made.address) as stuck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigfleet.shard import events as ev
-from tests.strategies.shard_world import S, World, cpu, test_config
+from tests.strategies.shard_world import OLD, S, World, cpu, test_config
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "topology.bigfleet/rack"
@@ -111,3 +111,60 @@ def test_an_older_version_of_the_table_changes_nothing() -> None:
     world.post(ev.OwnershipReceived(1, 4, (), default_owner=False))
     world.run(5)
     assert world.core.published.ownership_version == 5 and world.core.published.machines == 6
+
+
+def test_a_drain_for_another_shard_takes_the_lowest_priorities_and_keeps_the_machines_free() -> None:
+    world = World(test_config())
+    world.provider.several(3, "m")
+    operator = world.operator("c")
+    operator.send(cpu("c", 1, priority=10), cpu("c", 1, priority=500), cpu("c", 1, priority=2000))
+    world.run(20)
+    low = [key for key, each in world.core.state.fleet.machines.items() if each.stamp.priority == 10]
+    world.post(ev.DrainAsked("d1", 1000, count=1))
+    world.post(ev.DrainAsked("d1", 1000, count=1))
+    world.run(60)
+    world.crash()
+    world.run(20)
+    world.post(ev.DrainAsked("d1", 1000, count=1))
+    assert [list(each.machines) for each in world.released] == [low, low, low]
+    assert world.state_of(low[0]) == S.IDLE, "its own demand would have it, and must leave it"
+    (order,) = [each for each in operator.of(ev.ReclaimInstruction) if each.preemptor_priority == 1000]
+    assert order.nodes == (low[0],)
+
+
+def test_a_drain_for_another_shard_spares_higher_priorities_and_a_paused_shard() -> None:
+    world = World(test_config())
+    world.provider.several(2, "m", zone="a")
+    world.operator("c").send(cpu("c", 2, priority=500))
+    world.run(20)
+    world.post(ev.DrainAsked("high", 500, count=2))
+    world.post(ev.DrainAsked("elsewhere", 1000, count=2, zone="b"))
+    world.post(ev.DrainAsked("named", 1000, machines=("m1", "unknown")))
+    assert [each.machines for each in world.released] == [(), (), ("m1",)]
+    world.post(ev.RailsSet(True, False, "test"))
+    world.post(ev.DrainAsked("paused", 1000, count=2))
+    assert world.released[-1].machines == ()
+
+
+def test_a_cluster_of_another_shard_is_referred_there_once_it_has_no_machines_here() -> None:
+    world = zoned(with_coordinator=True)
+    table = ev.OwnershipReceived(
+        1, 1, (), default_owner=True, clusters=("mine",), referrals=(("other", "10.0.0.9:7780"),)
+    )
+    world.post(ev.OwnershipReceived(1, 0, (), default_owner=True))
+    held = world.operator("other")
+    held.send(cpu("other", 1))
+    world.run(20)
+    world.post(table)
+    assert world.core.state.sessions.of("other") is not None, "its machine keeps it here"
+    held.disconnect()
+    for key in list(world.core.state.fleet.bound["other"]):
+        world.provider.lose_host(key)
+    world.run(60)
+    world.crash()
+    world.run(20)
+    able, old, mine = world.operator("other"), world.operator("other", OLD), world.operator("mine")
+    assert [(each.code, each.referral) for each in able.closed[:1]] == [
+        (ev.CloseCode.FAILED_PRECONDITION, "10.0.0.9:7780")
+    ]
+    assert not old.closed and not mine.closed, "who cannot be sent elsewhere is kept and credited"

@@ -48,7 +48,7 @@ _PANELS = (
         "Acting",
         ("execute", "retry", "create", "configure", "drain", "delete", "breaker", "machine", "stuck", "bootstrap"),
     ),
-    ("Pretending and testing", ("fake", "seed", "local")),
+    ("Pretending and testing", ("fake", "seed", "local", "archetypes", "failure", "speculative", "phase")),
 )
 _LISTS = (config._texts, config._pairs)
 

@@ -30,6 +30,8 @@ ACK_OUTCOMES = "ack-outcomes"
 NODE_REPORTS = "node-reports"
 REFERRALS = "referrals"
 OPERATOR_CAPABILITIES = (DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END, ACK_OUTCOMES, NODE_REPORTS, REFERRALS)
+# Trailing metadata of FAILED_PRECONDITION: the host:port that serves what was asked for.
+REDIRECT = "bigfleet-redirect"
 
 # Label keys a provider must not publish: the machine has fields for them.
 RESERVED_MACHINE_LABELS = frozenset(

@@ -15,8 +15,8 @@ from bigfleet.shard.sessions import Session
 from bigfleet.shard.state import ShardState
 
 NOTHING = (0, "NONE", 0.0)
-# Clusters looked at in one step, those that have waited longest first: a thousand at once would hold up the step.
-CLUSTERS_PER_STEP = 200
+# Profiles looked at in one step, of clusters that have waited longest first: all of a large fleet would hold it up.
+PROFILES_PER_STEP = 1000
 Content = tuple[int, str, float]
 
 
@@ -44,10 +44,19 @@ class Hints:
                 for session in self._state.sessions
             }
             due = sorted((cluster for cluster, since in at.items() if now >= since), key=at.__getitem__)
-            self._asked = tuple(due[:CLUSTERS_PER_STEP])
-            if len(due) <= CLUSTERS_PER_STEP:
+            self._asked = self._first(due)
+            if len(due) == len(self._asked):
                 self._quiet_until = min((since for since in at.values() if since > now), default=now + interval)
         return self._asked
+
+    def _first(self, due: list[str]) -> tuple[str, ...]:
+        """As many of them as one step may look at."""
+        taken, profiles = 0, 0
+        while taken < len(due) and profiles < PROFILES_PER_STEP:
+            known = self._demand.clusters.get(due[taken])
+            profiles += 0 if known is None else len(known.profiles)
+            taken += 1
+        return tuple(due[:taken])
 
     def update(self, rows: Iterable[results.AvailableCapacity]) -> None:
         """After a step: owe a hint to every session whose turn it is, where the content changed."""

@@ -174,11 +174,15 @@ class ShardConfig:
     reconcile_interval: int = duration(10, "time between two Lists of a provider")
     incremental_reconcile: bool = setting(_switch, False, "use the provider's cursor between two full Lists")
     full_list_interval: int = duration(300, "time between two full Lists when incremental")
+    transition_poll_interval: int = duration(
+        1, "look at a machine under way after so long; doubles up to reconcile-interval, 0 waits for Lists"
+    )
     loss_fraction: float = setting(_number, 0.1, "hold a List that loses a larger share of a provider's machines")
     loss_confirm_interval: int = duration(5, "list again after so long to confirm a large loss")
     read_concurrency: int = setting(_whole, 32, "Gets in flight per provider")
 
     available_capacity_interval: int = duration(5, "shortest time between two capacity hints per cluster")
+    forget_cluster_after: int = duration(86_400, "a cluster without stream and machines is forgotten after so long")
     outbox_limit: int = setting(_whole, 65_536, "coalesced frames waiting per session")
     actuation_paused: bool = setting(_switch, False, "kill switch: decide, but do nothing")
     dry_run: bool = setting(_switch, False, "shadow mode: decide and tell, but do nothing")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 import structlog
 
+from bigfleet.model.names import REDIRECT
 from bigfleet.shard import events as ev
 from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("bigfleet.shard.coordinator_link")
 
 CAPABILITIES = ("ownership-table", "transfers", "rails")
-REDIRECT = "bigfleet-redirect"
 REPORT_SECONDS = 10.0
 DEADLINE_SECONDS = 10.0
 SHORTEST_PAUSE_SECONDS = 1.0
@@ -263,7 +263,9 @@ class CoordinatorLink:
             transfer = instruction.transfer_ownership
             if transfer.from_shard_id in ("", self._shard_id):
                 machines = await self._let_go(transfer.selector, transfer.transfer_id, False)
-        elif kind != "cross_shard_drain":
+        elif kind == "cross_shard_drain":
+            machines = await self._drained(name, instruction.cross_shard_drain)
+        else:
             return _ACK(instruction_id=name, outcome=_ACK.OUTCOME_REJECTED_INVALID, reason="unknown payload")
         return _ACK(instruction_id=name, outcome=_ACK.OUTCOME_ACCEPTED, machine_ids=machines)
 
@@ -273,10 +275,28 @@ class CoordinatorLink:
         """Ask the core for machines; a coordinator that names no transfer only keeps books, as the reference does."""
         if not transfer or not selector.count:
             return ()
-        waiting = self._memory.released.setdefault(transfer, asyncio.get_running_loop().create_future())
-        self._poster.post(
-            ev.TransferAsked(transfer, selector.count, selector.instance_type, selector.zone, speculative)
+        return await self._answered(
+            transfer, ev.TransferAsked(transfer, selector.count, selector.instance_type, selector.zone, speculative)
         )
+
+    async def _drained(self, instruction: str, wanted: coordinator_pb2.CrossShardDrain) -> tuple[str, ...]:
+        """Ask the core to drain machines; it says which ones it drains."""
+        selector, name = wanted.selector, wanted.transfer_id or instruction
+        if not selector.count and not wanted.machine_ids:
+            return ()
+        asked = ev.DrainAsked(
+            name,
+            wanted.preemptor_priority,
+            selector.count,
+            selector.instance_type,
+            selector.zone,
+            tuple(wanted.machine_ids),
+        )
+        return await self._answered(name, asked)
+
+    async def _answered(self, transfer: str, event: ev.Event) -> tuple[str, ...]:
+        waiting = self._memory.released.setdefault(transfer, asyncio.get_running_loop().create_future())
+        self._poster.post(event)
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 return await waiting
@@ -316,4 +336,11 @@ class CoordinatorLink:
             assigned_elsewhere=tuple(sorted(elsewhere)),
             default_owner=table.default_shard_id == self._shard_id,
             clusters=bound if answer.bindings else None,
+            referrals=tuple(
+                sorted(
+                    (entry.cluster_id, entry.shard_address)
+                    for entry in answer.bindings
+                    if entry.shard_id != self._shard_id and entry.shard_address
+                )
+            ),
         )

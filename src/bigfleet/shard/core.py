@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import assert_never
 
+from bigfleet.model.names import REFERRALS
 from bigfleet.shard.calls import LANE_TIMER
 from bigfleet.shard.calls import TIMER as OPERATION_TIMER
 from bigfleet.shard.capacity import Hints
 from bigfleet.shard.config import ShardConfig
+from bigfleet.shard.cross_drains import CrossDrains
 from bigfleet.shard.cycle import TIMER as CYCLE_TIMER
 from bigfleet.shard.cycle import Cycle
 from bigfleet.shard.demand import Demand
@@ -27,6 +29,9 @@ from bigfleet.shard.events import (
     BootstrapRequest,
     CallDone,
     CallFailed,
+    CloseCode,
+    CloseSession,
+    DrainAsked,
     DrainReported,
     Event,
     HelloRepeated,
@@ -65,6 +70,7 @@ from bigfleet.shard.reconcile import WATCH, Reconcile
 from bigfleet.shard.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.resume import Resume
+from bigfleet.shard.sessions import Session
 from bigfleet.shard.shortfalls import Short, folded
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
@@ -85,6 +91,7 @@ class ShardCore:
         self.executor = Executor(
             state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
         )
+        self.cross_drains = CrossDrains(state, self.executor, boot)
         self.resume = Resume(state, self.executor, boot)
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
         self.hints = Hints(state, self.demand)
@@ -186,8 +193,12 @@ class ShardCore:
                 self.ownership.receive(event)
                 if self.ownership.table is event and event.clusters is not None:
                     self.demand.bind(frozenset(event.clusters))
+                    for session in list(self.state.sessions):
+                        self._refer(session)
             case TransferAsked():
                 self.ownership.release(event)
+            case DrainAsked():
+                self.cross_drains.carry_out(event, self._last.cycle)
             case TermSeen():
                 self.state.fencing.accept_term(event.term)
             case _:
@@ -206,8 +217,16 @@ class ShardCore:
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
         self.demand.connect(session)
+        self._refer(session)
         self.hints.connected()
         self.state.sessions.wake(session)
+
+    def _refer(self, session: Session) -> None:
+        """Send a cluster of another shard there, once nothing binds it to this one and its operator can be sent."""
+        address = self.ownership.referrals.get(session.cluster, "")
+        if address and session.can(REFERRALS) and not self.state.fleet.bound.get(session.cluster):
+            message = f"cluster {session.cluster} is served by another shard, at {address}"
+            self.state.turn.emit(CloseSession(session.id, CloseCode.FAILED_PRECONDITION, message, address))
 
     def _close(self, event: SessionClosed) -> None:
         session = self.state.sessions.close(event.session, event.reason)

@@ -45,6 +45,9 @@ class Cycle:
         self._last = 0
         # What the timer was last set by; most events change neither.
         self._armed_for: tuple[int, bool] | None = None
+        # The last conditions and what they came from: they seldom change.
+        self._facts: tuple[object, ...] = ()
+        self._conditions = Conditions()
 
     def start(self) -> None:
         self._last = self._state.now
@@ -71,15 +74,16 @@ class Cycle:
     @property
     def conditions(self) -> Conditions:
         open_ = self._reconcile.all_listed and not self._reconcile.doubting
-        return Conditions(
-            acquire=open_,
-            preempt=open_,
-            reclaim=open_,
-            release=open_,
-            paused=self._rails.paused,
-            dry_run=self._rails.dry_run,
-            breakers=breakers(self._state.breakers, self._state.now),
+        paused, dry_run, rests = (
+            self._rails.paused,
+            self._rails.dry_run,
+            breakers(self._state.breakers, self._state.now),
         )
+        facts = (open_, paused, dry_run, rests)
+        if facts != self._facts:
+            self._facts = facts
+            self._conditions = Conditions(open_, open_, open_, open_, paused, dry_run, rests)
+        return self._conditions
 
     def _take(self) -> None:
         state = self._state
@@ -115,6 +119,7 @@ class Cycle:
         state = self._state
         for rests in (state.machine_rests, state.need_rests, state.breakers):
             rests.prune(state.now)
+        self._demand.forget_departed()
         state.not_before = {key: until for key, until in state.not_before.items() if until > state.now}
 
     def _arm(self) -> None:

@@ -50,9 +50,11 @@ class ClusterDemand:
         self.first_seen: dict[str, int] = {}
         self._aggregates: dict[tuple[str, str, str], Resources] | None = None
 
-    def accept(self, rollup: Rollup, now: int) -> None:
+    def accept(self, rollup: Rollup, now: int, *, same_profiles: bool) -> None:
         self.rollup = rollup
         self._aggregates = None
+        if same_profiles:
+            return
         # A gang one machine can hold is served under its folded profile.
         folded = [profile.folded() for profile in rollup.profiles if profile.same is not None]
         self.profiles = {profile.fingerprint: profile for profile in (*folded, *rollup.profiles)}
@@ -78,6 +80,9 @@ class Demand:
         self._held: dict[str, Rollup] = {}
         self._links: dict[str, bool] = {}
         self._bound_here: frozenset[str] | None = None
+        # Clusters without a stream → since when; and those the engine has still to forget.
+        self._away: dict[str, int] = {}
+        self._forgotten: tuple[str, ...] = ()
 
     def receive(self, event: RollupReceived) -> None:
         session = self._state.sessions.get(event.session)
@@ -118,7 +123,7 @@ class Demand:
 
     @property
     def has_changes(self) -> bool:
-        return bool(self._waiting or self._links)
+        return bool(self._waiting or self._links or self._forgotten)
 
     def batch(self) -> DemandBatch | None:
         """Everything that waits, for one step; `settle` must follow."""
@@ -126,8 +131,8 @@ class Demand:
             return None
         self._running, self._waiting = self._waiting, {}
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
-        self._links = {}
-        return DemandBatch([item.rollup for item in self._running.values()], tuple(sorted(links.items())))
+        forgotten, self._forgotten, self._links = self._forgotten, (), {}
+        return DemandBatch([item.rollup for item in self._running.values()], tuple(sorted(links.items())), forgotten)
 
     def settle(self, outcomes: Mapping[str, RollupOutcome]) -> None:
         """The step is done: demand in force changes and the operators are told."""
@@ -142,6 +147,35 @@ class Demand:
             self._accept(item.rollup)
             self._answer(item, RollupOutcome.APPLIED)
         self._running = {}
+
+    def forget_departed(self) -> None:
+        """Forget clusters that have been away for long and have no machine left, or they would pile up over the years.
+
+        Called now and then, just before a batch is made.
+        """
+        state = self._state
+        names = {*self.clusters, *self.quarantine.known, *state.sessions.seen}
+        away = {name: self._away.get(name, state.now) for name in sorted(names) if state.sessions.of(name) is None}
+        gone = [
+            name
+            for name, since in away.items()
+            if state.now - since >= state.config.forget_cluster_after
+            and not state.fleet.bound.get(name)
+            and not state.operations.of_cluster(name)
+            and name not in self._links
+        ]
+        for name in gone:
+            del away[name]
+            known = self.clusters.pop(name, None)
+            if known is not None and known.rollup is not None:
+                self._count_rows(known.rollup, -1)
+            self._held.pop(name, None)
+            self._waiting.pop(name, None)
+            self.quarantine.forget(name)
+            state.sessions.forget(name)
+            state.turn.log("info", "cluster forgotten: it has been away for long and has no machines", cluster=name)
+        self._away = away
+        self._forgotten = (*self._forgotten, *gone)
 
     def profile(self, cluster: str, fingerprint: str) -> Profile | None:
         known = self.clusters.get(cluster)
@@ -202,11 +236,12 @@ class Demand:
         known = self.clusters.setdefault(rollup.cluster, ClusterDemand())
         before = known.rollup
         # Most changes are of amounts; then nothing is counted anew.
-        if before is None or not _same_profiles(before, rollup):
+        same = before is not None and _same_profiles(before, rollup)
+        if not same:
             if before is not None:
                 self._count_rows(before, -1)
             self._count_rows(rollup, 1)
-        known.accept(rollup, self._state.now)
+        known.accept(rollup, self._state.now, same_profiles=same)
 
     def _count_rows(self, rollup: Rollup, sign: int) -> None:
         for index, count in Counter(rollup.profile.tolist()).items():

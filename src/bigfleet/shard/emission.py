@@ -6,12 +6,12 @@ that returns while its cluster still evicts pods from a machine takes that drain
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-from bigfleet.engine.results import Action, ActionKind, Disposition
+from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
 from bigfleet.model.machine import MachineState
 from bigfleet.model.profile import Profile
 from bigfleet.shard.backoff import kind_of
@@ -27,6 +27,7 @@ from bigfleet.shard.state import ShardState
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
 KEPT_ACTIONS = 1000
 _KINDS = {kind: kind.name.capitalize() for kind in ActionKind}
+_REASONS = {reason: reason.value for reason in Reason}
 ACQUISITIONS = frozenset({ActionKind.BOOTSTRAP, ActionKind.PROVISION})
 
 
@@ -57,11 +58,12 @@ class Emission:
 
     def carry_out(self, executor: Executor, actions: Iterable[Action], cycle: int) -> None:
         """Begin what still applies; tell what the rails kept back."""
-        counts: Counter[tuple[Disposition, ActionKind]] = Counter()
+        counts: dict[tuple[Disposition, ActionKind], int] = {}
         deduped = 0
         drains = self._cancellable(executor)
         for action in actions:
-            counts[action.disposition, action.kind] += 1
+            told = (action.disposition, action.kind)
+            counts[told] = counts.get(told, 0) + 1
             if action.disposition != Disposition.EMIT:
                 self._told_only(action, cycle)
             elif not self._begin(executor, action, cycle, drains.get(action.cluster, [])):
@@ -150,7 +152,7 @@ class Emission:
                 profile=profile,
                 grace_seconds=action.grace_seconds,
                 preemptor_priority=action.preemptor_priority,
-                reason=action.reason.value,
+                reason=_REASONS[action.reason],
                 cycle=cycle,
             )
         )
@@ -209,7 +211,7 @@ class Emission:
                 kind=_kind(action.kind),
                 machine=action.machine,
                 cluster=action.cluster,
-                reason=action.reason.value,
+                reason=_REASONS[action.reason],
                 grace=action.grace_seconds,
             )
         self._refuse(action, cycle, "dryrun" if dry else "suppressed", counted=False)
@@ -226,7 +228,7 @@ class Emission:
                 action.cluster,
                 action.need.fingerprint if action.need is not None else "",
                 action.need.group if action.need is not None else "",
-                action.reason.value,
+                _REASONS[action.reason],
                 action.grace_seconds,
                 action.preemptor_priority,
                 outcome,
@@ -249,7 +251,7 @@ class Emission:
             )
         )
 
-    def _count(self, counts: Counter[tuple[Disposition, ActionKind]], deduped: int) -> None:
+    def _count(self, counts: dict[tuple[Disposition, ActionKind], int], deduped: int) -> None:
         if not counts:
             return
         turn = self._state.turn

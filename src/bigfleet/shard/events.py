@@ -233,6 +233,8 @@ class OwnershipReceived(Struct, frozen=True):
     assigned_elsewhere: tuple[tuple[str, str], ...] = ()
     default_owner: bool = True
     clusters: tuple[str, ...] | None = None
+    # Clusters of other shards, and where those are reached.
+    referrals: tuple[tuple[str, str], ...] = ()
 
 
 class TransferAsked(Struct, frozen=True):
@@ -247,6 +249,20 @@ class TransferAsked(Struct, frozen=True):
     instance_type: str = ""
     zone: str = ""
     speculative: bool = False
+
+
+class DrainAsked(Struct, frozen=True):
+    """The coordinator wants machines drained for demand of another shard; answered by `TransferReleased`.
+
+    Either `machines` are named, or `count` of a kind are chosen here. A repeated `transfer` gets the same answer.
+    """
+
+    transfer: str
+    preemptor_priority: int
+    count: int = 0
+    instance_type: str = ""
+    zone: str = ""
+    machines: tuple[str, ...] = ()
 
 
 class TermSeen(Struct, frozen=True):
@@ -274,6 +290,7 @@ Event = (
     | RailsSet
     | OwnershipReceived
     | TransferAsked
+    | DrainAsked
     | TermSeen
 )
 
@@ -422,12 +439,15 @@ class CloseCode(StrEnum):
     INVALID_ARGUMENT = "invalid_argument"
     PERMISSION_DENIED = "permission_denied"
     RESOURCE_EXHAUSTED = "resource_exhausted"
+    FAILED_PRECONDITION = "failed_precondition"
 
 
 class CloseSession(Struct, frozen=True):
     session: int
     code: CloseCode
     message: str
+    # Where the peer should go instead; empty leaves that to the peer.
+    referral: str = ""
 
 
 class Audit(Struct, frozen=True):

@@ -28,7 +28,7 @@ from bigfleet.shard.intake import flaw_of
 from bigfleet.shard.lifecycle import Lifecycle
 from bigfleet.shard.names import IdSource
 from bigfleet.shard.nodes import Nodes
-from bigfleet.shard.operations import JOURNEY, Operation, Stage
+from bigfleet.shard.operations import DRAINS, JOURNEY, Operation, Stage
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.stamps import stamp_of
 from bigfleet.shard.state import ShardState
@@ -42,7 +42,12 @@ _RETRIED: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE})
 # Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
 _UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Stage.EVICTING})
 
+_DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
+
 Finished = Callable[[Operation, str, str], None]
+
+# Machines under way that are looked at one by one; beyond that the next List tells.
+POLLED_AT_ONCE = 256
 
 
 class Executor:
@@ -96,7 +101,7 @@ class Executor:
         """Drain through the operator, or at the provider at once when the pods are known to be gone."""
         operation.began = self._state.now
         self._state.operations.add(operation)
-        why = f"{operation.kind.name.lower()} ({operation.reason})"
+        why = f"{_DRAINS[operation.kind]} ({operation.reason})"
         self._lifecycle.move(operation.machine, MachineState.DRAINING, why, wake=False)
         if evicted:
             self.calls.enqueue(operation)
@@ -257,12 +262,21 @@ class Executor:
         return True
 
     def _await(self, operation: Operation) -> None:
+        self._poll(operation)
         if operation.stage == Stage.AWAITING:
             return
         self.bootstraps.forget(operation)
         operation.to(Stage.AWAITING)
         due = self._state.now + _timeout(operation, self._state)
         self._state.timers.arm(TIMER, operation.machine.key, due)
+
+    def _poll(self, operation: Operation) -> None:
+        """Look again before the next List does, while few enough are under way that single Gets are cheap."""
+        config, record = self._state.config, operation.machine
+        if config.transition_poll_interval and len(self._rereads) < POLLED_AT_ONCE:
+            wait = min(config.transition_poll_interval << min(operation.polls, 10), config.reconcile_interval)
+            operation.polls += 1
+            self._rereads.ask(record.provider, record.id, self._state.now + wait)
 
     def _complete(self, operation: Operation, listed: ListedMachine) -> None:
         state, record = self._state, operation.machine

@@ -44,7 +44,7 @@ class Streams(Protocol):
 
     def send(self, session: int, frame: ev.Frame) -> None: ...
 
-    def close(self, session: int, code: ev.CloseCode, message: str) -> None: ...
+    def close(self, session: int, code: ev.CloseCode, message: str, referral: str) -> None: ...
 
 
 class Providers(Protocol):
@@ -257,7 +257,7 @@ class Conductor:
             case ev.RunStep():
                 self._spawn(self._run_step(instruction))
             case ev.CloseSession():
-                self._streams().close(instruction.session, instruction.code, instruction.message)
+                self._streams().close(instruction.session, instruction.code, instruction.message, instruction.referral)
             case ev.ReportNow():
                 self._on_report()
             case ev.TransferReleased():

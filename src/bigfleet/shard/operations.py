@@ -6,9 +6,10 @@ STAGES is the whole transition table; anything else is a bug. Operations carry f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import MachineState
@@ -65,8 +66,7 @@ FIRST_CALL: Final[Mapping[ActionKind, CallKind]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Operation:
+class Operation(Struct, eq=False):
     """One action being carried out. `call` is the provider call it works towards; `began` that of the current part."""
 
     machine: Record
@@ -88,10 +88,15 @@ class Operation:
     ambiguous: bool = False
     error: str = ""
     request_id: str = ""
-    blob: bytes = field(default=b"", repr=False)
+    blob: bytes = b""
     blob_expires: int = 0
     instruction_id: str = ""
     grace_ends: int = 0
+    # How often the machine was looked up because it took its time.
+    polls: int = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name.lower()} {self.machine.key} {self.stage.name}>"
 
     @property
     def journal_key(self) -> str:

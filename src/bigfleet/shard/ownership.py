@@ -35,6 +35,8 @@ class Ownership:
         self._granted: frozenset[str] = frozenset()
         self._withheld: frozenset[str] = frozenset()
         self._released: dict[str, tuple[str, ...]] = {}
+        # Clusters that other shards serve → the address of that shard.
+        self.referrals: dict[str, str] = {}
         if (text := boot.rows.get((Table.OWNERSHIP, TABLE_ROW))) is not None and state.config.with_coordinator:
             self._restore(text)
         for (table, key), row in boot.rows.items():
@@ -117,12 +119,13 @@ class Ownership:
         self._elsewhere = frozenset(table.assigned_elsewhere)
         self._granted = frozenset(table.granted)
         self._withheld = frozenset(table.withheld)
+        self.referrals = dict(table.referrals)
 
     def _restore(self, text: str) -> None:
         try:
             row = json.loads(text)
-            for name in ("domains", "assigned_elsewhere"):
-                row[name] = tuple((str(key), str(value)) for key, value in row[name])
+            for name in ("domains", "assigned_elsewhere", "referrals"):
+                row[name] = tuple((str(key), str(value)) for key, value in row.get(name, ()))
             for name in ("keys", "granted", "withheld"):
                 row[name] = tuple(map(str, row[name]))
             if row["clusters"] is not None:

@@ -5,63 +5,71 @@ For a laptop and for tests. Whoever wants it must ask: a shard without any provi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import structlog
 
-from bigfleet.model.machine import CapacityType
+from bigfleet.model.profile import Profile
 from bigfleet.provider.client import ProviderEndpoint
-from bigfleet.provider.fake.catalogue import Catalogue, builtin_catalogue, load_catalogue
-from bigfleet.provider.fake.fields import CatalogueError
-from bigfleet.provider.fake.offerings import Offering
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
-from bigfleet.shard.config import ConfigError
+from bigfleet.shard.seeding import BOUND, owned_clusters, seeded_catalogue
 from bigfleet.shard.settings import ProcessSettings
+from bigfleet.shard.stamps import metadata_of, stamp_of
+from bigfleet.transport import channel
+from bigfleet.wire import provider_pb2, provider_pb2_grpc
 
 log = structlog.get_logger(__name__)
 
-_SIZE = {"cpu": "2", "memory": "8Gi"}
+# Whom the seeded bindings are fenced as: nobody that ever comes back.
+_SEEDER = "seed"
+_SETTLE_SECONDS = 10.0
 
 
 @asynccontextmanager
-async def pretend_provider(name: str, settings: ProcessSettings) -> AsyncIterator[ProviderEndpoint]:
+async def pretend_provider(name: str, settings: ProcessSettings, shard_id: str) -> AsyncIterator[ProviderEndpoint]:
     """Runs the pretend provider for the length of the block."""
-    process = FakeProcess(FakeSettings("127.0.0.1:0", _catalogue(name, settings)))
+    catalogue = seeded_catalogue(name, settings, shard_id)
+    process = FakeProcess(FakeSettings("127.0.0.1:0", catalogue))
     await process.start()
     log.warning("pretend provider: none of its machines exist", provider=name, addr=process.address)
     try:
+        if clusters := owned_clusters(settings, shard_id):
+            hosts = [each for each in catalogue.offerings if each.name.partition("-")[0] == BOUND]
+            machines = [offering.machine_id(number) for offering in hosts for number in range(offering.count)]
+            await _bind(process.address, machines, clusters)
         yield ProviderEndpoint(name, process.address)
     finally:
         await process.stop()
 
 
-def _catalogue(name: str, settings: ProcessSettings) -> Catalogue:
-    try:
-        chosen = load_catalogue(Path(settings.fake_catalogue)) if settings.fake_catalogue else builtin_catalogue()
-    except CatalogueError as error:
-        raise ConfigError(f"fake-catalogue: {error}") from error
-    seeds = (
-        ("idle", CapacityType.RESERVED, settings.seed_machines, settings.seed_machines, 0.1, 0.0),
-        ("spec", CapacityType.ON_DEMAND, settings.seed_speculative, 0, 1.0, 0.05),
-        ("spot", CapacityType.SPOT, settings.seed_spot, 0, 0.3, 0.3),
-    )
-    offerings = tuple(
-        Offering(
-            name=prefix,
-            instance_type="m6i.large",
-            capacity_type=kind,
-            count=count,
-            zones=("zone-a",),
-            racks=0,
-            price_per_hour=price,
-            interruption_probability=risk,
-            hosts=hosts,
-            resources=dict(_SIZE),
-        )
-        for prefix, kind, count, hosts, price, risk in seeds
-        if count
-    )
-    return replace(chosen, provider=name, offerings=offerings or chosen.offerings)
+async def _bind(address: str, machines: Sequence[str], clusters: Sequence[str]) -> None:
+    """Give the machines to the clusters in turn, as if an earlier life of the shard had."""
+    metadata = dict(metadata_of(stamp_of(Profile((), (), 0, 0, 0), "")))
+    async with channel(address) as opened:
+        stub = provider_pb2_grpc.CapacityProviderStub(opened)
+        for number, machine in enumerate(machines):
+            await stub.Configure(
+                provider_pb2.ConfigureRequest(
+                    machine_id=machine,
+                    cluster_id=clusters[number % len(clusters)],
+                    shard_id=_SEEDER,
+                    shard_epoch=1,
+                    sequence_number=number + 1,
+                    shard_metadata=metadata,
+                ),
+                timeout=30,
+            )
+        await _settled(stub)
+    log.info("seeded bindings", machines=len(machines), clusters=len(clusters))
+
+
+async def _settled(stub: provider_pb2_grpc.CapacityProviderAsyncStub) -> None:
+    """Until they are bound, so that the first List shows them so; a slow pretend provider is not waited for."""
+    under_way = provider_pb2.ListFilter(states=[provider_pb2.MACHINE_STATE_CONFIGURING], max_results=1)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            while (await stub.List(under_way)).machines:
+                await asyncio.sleep(0.02)

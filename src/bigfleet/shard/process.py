@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,12 +19,14 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from bigfleet.engine import Engine
+from bigfleet.shard.attribution import EVERY_CYCLES, probe_lines
 from bigfleet.shard.audit import AuditLog
 from bigfleet.shard.clock import SteadyClock
 from bigfleet.shard.coordinator_link import CoordinatorLink
 from bigfleet.shard.core import ShardCore
 from bigfleet.shard.events import StepDone
 from bigfleet.shard.gauges import publish_gauges
+from bigfleet.shard.inspecting import needs_of_last_step
 from bigfleet.shard.journal import JournalFile
 from bigfleet.shard.loop import Conductor
 from bigfleet.shard.metrics import ShardMetrics
@@ -40,6 +43,7 @@ from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
 
 if TYPE_CHECKING:
+    from bigfleet.engine.results import Action
     from bigfleet.provider.client import ProviderEndpoint
     from bigfleet.shard.config import ShardConfig
     from bigfleet.shard.events import Audit, Event
@@ -48,6 +52,8 @@ log = structlog.get_logger(__name__)
 
 SECOND = 1_000_000_000
 PUBLISH_SECONDS = 1.0
+# The environment's way to switch the attribution probe on.
+PHASEDUMP = "BIGFLEET_PHASEDUMP"
 # Nearly everything here is freed without the cycle collector, whose pauses hold up streams and steps alike: it runs for
 # a tenth of what Python's own thresholds have it do, and hardly at all while the first Lists come in.
 COLLECT_STARTING = (200_000, 10, 1000)
@@ -115,6 +121,7 @@ class ShardProcess:
         self.providers: ProviderCalls | None = None
         self.link: CoordinatorLink | None = self._coordinator_link(journal.epoch)
         self._steps = 0
+        self._probing = settings.phase_attribution_log or os.environ.get(PHASEDUMP) == "1"
         self._merging = 0.0
         self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
         self._background: list[asyncio.Task[None]] = []
@@ -232,6 +239,8 @@ class ShardProcess:
         if not isinstance(event, StepDone):
             self._merging += seconds
             return
+        if self._probing and event.step % EVERY_CYCLES == 0:
+            self._spawn(self._probe(tuple(event.result.actions.rows())))
         merging, self._merging = self._merging, 0.0
         self._steps += 1
         decided = event.result
@@ -249,6 +258,11 @@ class ShardProcess:
         )
         for phase, spent in {"reconcile": merging, **decided.phases, "execute": seconds}.items():
             self.metrics.observe("cycle_phase_duration_seconds", spent, (phase,))
+
+    async def _probe(self, actions: tuple[Action, ...]) -> None:
+        page = await needs_of_last_step(self.engine)
+        for message, attributes in probe_lines(self.core, page.verdicts, actions):
+            self._log.info(message, cycle=page.cycle, **attributes)
 
     def _report_soon(self) -> None:
         if self.link is not None:
@@ -293,7 +307,7 @@ class ShardProcess:
         # Imported here: a shard that runs machines has no use for code that pretends to.
         from bigfleet.shard.pretending import pretend_provider
 
-        return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings))]
+        return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings, self.config.id))]
 
 
 def _audit_log(settings: ProcessSettings) -> AuditLog | None:

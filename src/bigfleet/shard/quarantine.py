@@ -7,8 +7,10 @@ journalled here, and until a cluster's first roll-up has been accepted by this p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from msgspec.json import encode
 
 from bigfleet.engine.batches import Rollup
 from bigfleet.engine.policy import RollupGuard
@@ -112,12 +114,25 @@ class Quarantine:
         known = self._journalled.get(cluster)
         if known is None or not known.near(baseline):
             self._journalled[cluster] = baseline
-            text = json.dumps({"rows": baseline.rows, "volume": dict(baseline.volume)}, sort_keys=True)
+            text = encode({"rows": baseline.rows, "volume": baseline.volume}, order="sorted").decode()
             self._turn.write(Table.GUARD, cluster, text, lazy=True)
 
     def note_held(self, rollup: Rollup) -> None:
         """The engine holds it."""
         self._warn(rollup.cluster, len(rollup), self._note_held(rollup.cluster))
+
+    @property
+    def known(self) -> Iterable[str]:
+        """Clusters with a baseline."""
+        return self._accepted.keys()
+
+    def forget(self, cluster: str) -> None:
+        """The cluster left for good."""
+        self._first.discard(cluster)
+        self._held.pop(cluster, None)
+        self._accepted.pop(cluster, None)
+        if self._journalled.pop(cluster, None) is not None:
+            self._turn.erase(Table.GUARD, cluster)
 
     def _note_held(self, cluster: str) -> Held:
         held = self._held.setdefault(cluster, Held(0, self._turn.now))

@@ -24,6 +24,9 @@ NO_STAMP = Stamp()
 _COMPACT_AT = 4096
 MICRO = 1_000_000
 _SPECULATIVE = MachineState.SPECULATIVE
+_FAILED = MachineState.FAILED
+# States in which what a machine costs depends on more than its price.
+_COUNTED_WITH_CARE = frozenset({_SPECULATIVE, _FAILED})
 
 
 class Record:
@@ -165,14 +168,23 @@ class Fleet:
     ) -> None:
         """Set what is given; counts and the engine's delta follow."""
         self._changed[record.key] = None
-        if host is not None:
-            record.host = host
         if error is not None:
             record.error = error
-        if state is None and cluster is None and stamp is None and shape is None and owned is None:
-            return  # nothing that is counted
+        if cluster is None and stamp is None and shape is None and owned is None:
+            before = record.state
+            after = before if state is None else state
+            if before not in _COUNTED_WITH_CARE and after not in _COUNTED_WITH_CARE:
+                # Most changes are of the state or the host alone.
+                if host is not None:
+                    record.host = host
+                if after != before:
+                    self._tally_state(record, before, after)
+                    record.state = after
+                return
         owner = record.cluster
         self._tally(record, -1)
+        if host is not None:
+            record.host = host
         if state is not None:
             record.state = state
         if cluster is not None:
@@ -302,6 +314,20 @@ class Fleet:
             if not members:
                 del self.bound[cluster]
 
+    def _tally_state(self, record: Record, before: MachineState, after: MachineState) -> None:
+        """`_tally` for the same machine of the same cluster in another state that costs the same."""
+        if not record.owned:
+            return
+        cluster, shape = record.cluster, record.shape
+        kind, bucket = shape.capacity_type, self._buckets[record.stamp.interruption_dollars]
+        self.states[before, kind, bucket] -= 1
+        self.states[after, kind, bucket] += 1
+        self.cells[shape.instance_type, shape.zone, kind, before] -= 1
+        self.cells[shape.instance_type, shape.zone, kind, after] += 1
+        if cluster:
+            self.clusters[cluster, before] -= 1
+            self.clusters[cluster, after] += 1
+
     def _tally(self, record: Record, sign: int) -> None:
         if not record.owned:
             return
@@ -314,7 +340,7 @@ class Fleet:
         self.cells[shape.instance_type, shape.zone, kind, state] += sign
         if cluster:
             self.clusters[cluster, state] += sign
-        if state != _SPECULATIVE:  # which costs nothing
+        if state != _SPECULATIVE and (state != _FAILED or record.host):  # a slot costs nothing
             price = shape.price
             micro = self._micro.get(price)
             if micro is None:

@@ -20,6 +20,7 @@ import grpc
 import structlog
 
 from bigfleet.engine.results import RollupOutcome
+from bigfleet.model.names import REDIRECT
 from bigfleet.shard import codec
 from bigfleet.shard import events as ev
 from bigfleet.shard.rollup_codec import RawRollup, RollupDecoder, RollupError, looks_like_rollup, raw_rollup
@@ -54,6 +55,7 @@ _CODES = {
     ev.CloseCode.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
     ev.CloseCode.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
     ev.CloseCode.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ev.CloseCode.FAILED_PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 Context = Any
@@ -64,8 +66,9 @@ T = TypeVar("T")
 class Refusal(Exception):  # noqa: N818 - the end of a stream, not a fault of ours
     """Ends a stream with a status; `reason` is the label it is counted under."""
 
-    def __init__(self, code: grpc.StatusCode, message: str, reason: str) -> None:
+    def __init__(self, code: grpc.StatusCode, message: str, reason: str, referral: str = "") -> None:
         super().__init__(message)
+        self.trailers = ((REDIRECT, referral),) if referral else ()
         self.code = code
         self.message = message
         self.reason = reason
@@ -150,10 +153,10 @@ class SessionStreams:
             stream.applied = frame.outcome == "applied"
             stream.acknowledged.set()
 
-    def close(self, session: int, code: ev.CloseCode, message: str) -> None:
+    def close(self, session: int, code: ev.CloseCode, message: str, referral: str = "") -> None:
         stream = self._streams.get(session)
         if stream is not None:
-            _end(stream, Refusal(_CODES[code], message, code.value))
+            _end(stream, Refusal(_CODES[code], message, code.value, referral))
 
     def close_all(self) -> None:
         """The process stops: end every stream politely, and new ones at once."""
@@ -364,7 +367,7 @@ class SessionStreams:
         self._metrics.count("streams_refused_total", (refusal.reason,))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ABORT_SECONDS):
-                await context.abort(refusal.code, refusal.message)
+                await context.abort(refusal.code, refusal.message, refusal.trailers)
 
 
 def _outcome(stream: _Stream, tasks: set[asyncio.Task[None]]) -> Refusal | str:

@@ -6,7 +6,7 @@ which frames are true after a reconnect is decided by those who own the facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bigfleet.model.names import ACK_OUTCOMES, RESYNC_END
 from bigfleet.shard.events import (
@@ -71,6 +71,15 @@ class Sessions:
     def last_capabilities(self, cluster: str) -> frozenset[str] | None:
         """What the cluster's operator announced last; None if it was never here."""
         return self._seen.get(cluster)
+
+    @property
+    def seen(self) -> Iterable[str]:
+        """Every cluster that was ever here."""
+        return self._seen.keys()
+
+    def forget(self, cluster: str) -> None:
+        """The cluster left for good."""
+        self._seen.pop(cluster, None)
 
     def open(self, opened: SessionOpened) -> Session:
         old = self._by_cluster.get(opened.cluster)

@@ -23,6 +23,16 @@ from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
 DERIVED = frozenset({"providers", "with-coordinator"})
 DEFAULT_PROVIDER = "default"
 FAKE_PROVIDER = "fake"
+PRETENDED = (
+    "seed-machines",
+    "seed-speculative",
+    "seed-spot",
+    "seed-configured-per-cluster",
+    "archetypes",
+    "failure-rate-per-sec",
+    "speculative-shed-at-seconds",
+    "fake-catalogue",
+)
 _SIZE = re.compile(r"(\d+)([KMG]i)?")
 _SIZES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -63,6 +73,26 @@ class ProcessSettings:
     seed_machines: int = setting(config._whole, 0, "pretend provider: only so many idle machines")
     seed_speculative: int = setting(config._whole, 0, "pretend provider: only so many on-demand slots")
     seed_spot: int = setting(config._whole, 0, "pretend provider: only so many spot slots")
+    seed_configured_per_cluster: int = setting(
+        config._whole, 0, "pretend provider: so many machines bound from the start to each kwok-cluster-N of this shard"
+    )
+    seed_cluster_total: int = setting(config._whole, 0, "pretend provider: how many kwok-cluster-N there are")
+    seed_cluster_stride: int = setting(
+        config._whole, 0, "pretend provider: number of shards; this one has every N of that remainder, by its id"
+    )
+    archetypes: str = setting(config._text, "", "pretend provider: YAML file with the kinds of machines to seed")
+    seed_density_multiplier: int = setting(
+        config._whole, 1, "pretend provider: seeded machines hold so many times as much"
+    )
+    failure_rate_per_sec: float = setting(
+        config._number, 0.0, "pretend provider: hosts break so often, each per second"
+    )
+    speculative_shed_at_seconds: int = setting(
+        config._whole, 0, "pretend provider: withdraw unused slots after so many seconds"
+    )
+    speculative_shed_multiplier: float = setting(
+        config._number, 1.0, "pretend provider: the share of unused slots that is kept then, between 0 and 1"
+    )
 
     coordinator_addr: str = setting(config._text, "", "coordinator, several with commas; empty runs without one")
     advertise_addr: str = setting(config._text, "", "address others reach this shard at; empty is the listen address")
@@ -72,6 +102,9 @@ class ProcessSettings:
     audit_log_max_bytes: int = setting(parse_size, 256 << 20, "rotate the audit log at this size")
     audit_log_keep: int = setting(config._whole, 5, "rotated audit logs to keep")
     record: str = setting(config._text, "", "write all engine inputs to this new file, for replay; empty is off")
+    phase_attribution_log: bool = setting(
+        config._switch, False, "every 20th cycle, log which demand stayed short and what was given up meanwhile"
+    )
     metrics_warmup_cycles: int = setting(config._whole, 0, "cycles at the start that no histogram counts")
 
     def __post_init__(self) -> None:
@@ -84,9 +117,11 @@ class ProcessSettings:
             raise ConfigError("provider-addr and provider are both set; use provider name=host:port for every provider")
         if self.fake_provider and (self.provider or self.provider_addr):
             raise ConfigError("fake-provider and a real provider are both set; a shard uses one or the other")
-        seeds = [name for name in ("seed-machines", "seed-speculative", "seed-spot") if self._number(name)]
-        if (seeds or self.fake_catalogue) and not self.fake_provider:
-            raise ConfigError(f"{(seeds or ['fake-catalogue'])[0]} is set without fake-provider, which it belongs to")
+        pretended = [name for name in PRETENDED if getattr(self, name.replace("-", "_"))]
+        if pretended and not self.fake_provider:
+            raise ConfigError(f"{pretended[0]} is set without fake-provider, which it belongs to")
+        if self.seed_density_multiplier < 1:
+            raise ConfigError(f"seed-density-multiplier is {self.seed_density_multiplier}; at least 1 is accepted")
         if not (self.fake_provider or self.provider or self.provider_addr):
             raise ConfigError(
                 "no provider is set; give provider name=host:port, or fake-provider for a pretend one without machines"
@@ -118,9 +153,6 @@ class ProcessSettings:
     @property
     def _any_tls(self) -> bool:
         return bool(self.tls_cert or self.tls_key or self.tls_ca)
-
-    def _number(self, name: str) -> int:
-        return int(getattr(self, name.replace("-", "_")))
 
 
 def settings_from(given: Mapping[str, object]) -> tuple[ProcessSettings, ShardConfig]:

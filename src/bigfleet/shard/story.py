@@ -25,7 +25,7 @@ class Stories:
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, list[StoryLine]] = OrderedDict()
+        self._lines: OrderedDict[str, list[tuple[int, str]]] = OrderedDict()
 
     def tell(self, machine: str, at: int, text: str) -> None:
         lines = self._lines.get(machine)
@@ -35,9 +35,9 @@ class Stories:
                 self._lines.popitem(last=False)
         else:
             self._lines.move_to_end(machine)
-        lines.append(StoryLine(at, text))
+        lines.append((at, text))
         if len(lines) > LINES_PER_MACHINE:
             del lines[0]
 
     def of(self, machine: str) -> tuple[StoryLine, ...]:
-        return tuple(self._lines.get(machine, ()))
+        return tuple(StoryLine(at, text) for at, text in self._lines.get(machine, ()))

@@ -7,20 +7,17 @@ stays there; spreads are evened out but never block. Knows nothing about shards,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from bigfleet.engine.batches import Rollup
 from bigfleet.engine.batches import Shape as MachineShape
 from bigfleet.model.group import group_string
-from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.resources import Resources
-from bigfleet.model.taint import tolerates
 from bigfleet.sim.demand_rows import DemandRows
 from bigfleet.sim.placement import emptiest_first, room, spread_out
 from bigfleet.sim.pods import Kinds, Node, PodKind, PodSet
-
-_KINDS_KEPT = 64
+from bigfleet.sim.roomy_nodes import RoomyNodes
 
 
 class Watcher(Protocol):
@@ -59,9 +56,7 @@ class Cluster:
         self._overhead = overhead
         self._rows = DemandRows(kinds)
         self._waiting: dict[str, PodSet] = {}
-        self._matching: dict[PodKind, dict[str, Node]] = {}
-        self._fits: dict[tuple[PodKind, MachineShape], bool] = {}
-        self._labels: dict[MachineShape, dict[str, str]] = {}
+        self._roomy = RoomyNodes(self.nodes, self.podsets)
         self._created = 0
         self.on_all_bound: Callable[[PodSet, int], None] = lambda podset, now: None
         self.on_lost: Callable[[PodSet], None] = lambda podset: None
@@ -74,7 +69,7 @@ class Cluster:
         podset = PodSet(name, workload, kind, group, self._managed, self._created)
         self._created += 1
         self.podsets[name] = podset
-        self._matching_nodes(kind)
+        self._roomy.of(kind)
         self._add_waiting(podset, replicas, now)
         return podset
 
@@ -115,9 +110,9 @@ class Cluster:
     def join(self, machine: str, shape: MachineShape) -> None:
         """A node became Ready."""
         total = self._kinds.vector(shape.allocatable.minus(self._overhead))
-        node = self.nodes[machine] = Node(machine, shape, self._attributes(shape), total)
+        node = self.nodes[machine] = Node(machine, shape, self._roomy.attributes(shape), total)
         self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
-        self._offer(node)
+        self._roomy.offer(node)
 
     def leave(self, machine: str, cause: str, now: int) -> None:
         """A node is gone; pods that were still on it are interrupted."""
@@ -127,8 +122,7 @@ class Cluster:
         self.evict(machine, cause, now)
         del self.nodes[machine]
         self.capacity = [have - less for have, less in zip(self.capacity, node.total, strict=True)]
-        for nodes in self._matching.values():
-            nodes.pop(machine, None)
+        self._roomy.forget(machine)
 
     def cordon(self, machine: str, cordoned: bool) -> None:
         if machine in self.nodes:
@@ -174,7 +168,7 @@ class Cluster:
 
     def _rooms(self, kind: PodKind) -> list[tuple[int, Node]]:
         """Nodes with room for such a pod and for how many, in order of id; those without are not asked again."""
-        roomy = self._matching_nodes(kind)
+        roomy = self._roomy.of(kind)
         found = []
         for id, node in sorted(roomy.items()):
             fit = room(node.free, kind.vector)
@@ -256,7 +250,7 @@ class Cluster:
                 del holder[key]  # type: ignore[arg-type]
         podset.bound_count -= count
         self.running[kind.priority_class] -= count
-        self._offer(node)
+        self._roomy.offer(node)
         if podset.bound_count == 0:
             podset.anchor = None
 
@@ -302,43 +296,6 @@ class Cluster:
             count -= taken
             if not count:
                 return
-
-    def _offer(self, node: Node) -> None:
-        """The node has room again for whatever matches it."""
-        for kind, nodes in self._matching.items():
-            if node.id not in nodes and self._fit(kind, node.shape):
-                nodes[node.id] = node
-
-    def _matching_nodes(self, kind: PodKind) -> dict[str, Node]:
-        nodes = self._matching.get(kind)
-        if nodes is None:
-            if len(self._matching) >= _KINDS_KEPT:
-                live = {podset.kind for podset in self.podsets.values()}
-                self._matching = {each: found for each, found in self._matching.items() if each in live}
-                self._fits = {name: fits for name, fits in self._fits.items() if name[0] in live}
-            nodes = {id: node for id, node in sorted(self.nodes.items()) if self._fit(kind, node.shape)}
-            self._matching[kind] = nodes
-        return nodes
-
-    def _fit(self, kind: PodKind, shape: MachineShape) -> bool:
-        known = self._fits.get((kind, shape))
-        if known is None:
-            known = tolerates(kind.profile.tolerations, shape.taints) and kind.profile.matches(
-                self._attributes(shape).get
-            )
-            self._fits[kind, shape] = known
-        return known
-
-    def _attributes(self, shape: MachineShape) -> Mapping[str, str]:
-        known = self._labels.get(shape)
-        if known is None:
-            known = dict(shape.labels)
-            if shape.instance_type:
-                known[INSTANCE_TYPE_LABEL] = shape.instance_type
-            if shape.zone:
-                known[ZONE_LABEL] = shape.zone
-            self._labels[shape] = known
-        return known
 
     # ---------------------------------------------------------------------------------------------------------- demand
 

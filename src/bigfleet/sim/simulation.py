@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from bigfleet.engine.results import Disposition, Shortfall
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard import events as ev
-from bigfleet.shard.config import ShardConfig
 from bigfleet.shard.recorder import Recorder
 from bigfleet.sim.cluster import Cluster
 from bigfleet.sim.expectations import DemandMet
@@ -25,12 +23,14 @@ from bigfleet.sim.generators import Generators, Stage
 from bigfleet.sim.host import EPOCH
 from bigfleet.sim.injections import Injections
 from bigfleet.sim.kernel import SECOND, Kernel
+from bigfleet.sim.leaks import failed_machines, leaks
 from bigfleet.sim.meter import Meter
 from bigfleet.sim.pods import Kinds
-from bigfleet.sim.scenario import Mode, Preset, Scenario, Sharding
+from bigfleet.sim.scenario import Scenario, Sharding
+from bigfleet.sim.shard_settings import shard_config
 from bigfleet.sim.site import Site
 from bigfleet.sim.supply import OFFER_LABEL, Fleet, catalogue, size_of, split
-from bigfleet.sim.trace import Trace, instant
+from bigfleet.sim.trace import Trace
 
 SETTLE = 15 * 60 * SECOND
 """A transition under way for longer than this at the end of a run is stuck."""
@@ -301,40 +301,12 @@ class Simulation:
     def leaks(self, failed_allowed: int, patience: int = SETTLE) -> list[str]:
         """Machines that are stuck, Failed beyond what is allowed, or seen differently by shard and provider."""
         found = []
-        failed = sorted(id for site in self.sites for id in site.failed())
+        failed = sorted(id for site in self.sites for id in failed_machines(site))
         if len(failed) > failed_allowed:
             found.append(f"{len(failed)} machines are Failed, {failed[0]} among them")
         for site in self.sites:
-            found += site.leaks(patience)
+            found += leaks(site, patience)
         return found
-
-
-def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardConfig:
-    """The shard's configuration for a scenario: the same settings a process would be given."""
-    own, rails = scenario.policy, scenario.policy.preset is Preset.PRODUCTION
-    base = ShardConfig(
-        id=shard,
-        providers=tuple(sorted(providers)),
-        cycle_interval=scenario.shard.cycle,
-        reconcile_interval=scenario.shard.cycle,
-        incremental_reconcile=True,
-        full_list_interval=scenario.shard.full_list_every,
-        drain_after_grace=scenario.shard.drain_after_grace,
-        local_bootstrap=scenario.mode is Mode.INLINE,
-        reclaim_hold=120 * SECOND if rails else 0,
-        reclaim_cap_fraction=0.05 if rails else 0.0,
-        empty_rollup_guard=rails,
-    )
-    changes = {
-        "reclaim_hold": own.reclaim_hold,
-        "reclaim_cap_fraction": own.reclaim_cap,
-        "reclaim_grace": own.reclaim_grace,
-        "empty_rollup_guard": own.guard,
-        "idle_hold_on_demand": own.idle_hold_on_demand,
-        "idle_hold_spot": own.idle_hold_spot,
-        "max_actions_per_cycle": own.max_actions,
-    }
-    return replace(base, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
 
 
 def _production_engine() -> Callable[[], Any]:
@@ -354,6 +326,3 @@ def _resource_names(scenario: Scenario) -> set[str]:
     if any(workload.TAG[1] == "archetypes" for workload in scenario.workloads):
         names.add("nvidia.com/gpu")
     return names
-
-
-__all__ = ["Simulation", "instant", "shard_config"]

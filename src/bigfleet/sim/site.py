@@ -23,7 +23,7 @@ from bigfleet.shard.config import ShardConfig
 from bigfleet.sim import agent as op
 from bigfleet.sim.cluster import Cluster
 from bigfleet.sim.host import EPOCH, Listener, ShardHost
-from bigfleet.sim.kernel import SECOND, Duration, Kernel, Link, Timer, Weather
+from bigfleet.sim.kernel import Duration, Kernel, Link, Timer, Weather
 from bigfleet.sim.meter import Meter
 from bigfleet.sim.port import ProviderPort, Translator
 from bigfleet.sim.scenario import ClusterSpec, Mode
@@ -325,33 +325,13 @@ class Site:
         if due is not None:
             member.timer = self._kernel.at(max(due, self._kernel.now), lambda: self._operate(member, op.TimerDue()))
 
-    def failed(self) -> set[str]:
-        """Machines that are Failed at their provider, or by the shard's own verdict."""
-        found = {record.id for record in self.machines.values() if record.state == MachineState.FAILED}
-        if self.host.core is not None:
-            found |= {view.key for view in self.host.core.machines() if view.record.state == MachineState.FAILED}
-        return found
+    @property
+    def now(self) -> int:
+        return self._kernel.now
 
-    def leaks(self, patience: int) -> list[str]:
-        """Machines stuck in a transition, and machines the shard sees differently than their provider does."""
-        now = self._kernel.now
-        found = [
-            f"{record.id} has been {record.state.label} for {(now - self._since[record.id]) // SECOND} s"
-            for record in sorted(self.machines.values(), key=lambda record: record.id)
-            if record.transition is not None and now - self._since[record.id] > patience
-        ]
-        if self.host.core is None:
-            return [*found, f"{self.name} is down"]
-        seen = {view.key: view.record for view in self.host.core.machines()}
-        for id in sorted(seen.keys() | self.machines.keys()):
-            mine, theirs = seen.get(id), self.machines.get(id)
-            if theirs is not None and now - self._since[id] <= patience:
-                continue
-            if mine is not None and theirs is not None and mine.state == MachineState.FAILED:
-                continue  # the shard's own verdict, counted as Failed
-            if mine is None or theirs is None or (mine.state, mine.cluster) != (theirs.state, theirs.cluster):
-                found.append(f"{id} is {_shown(theirs)} and {self.name} sees {_shown(mine)}")
-        return found
+    def since(self, machine: str) -> int:
+        """When the machine's state last changed at its provider."""
+        return self._since[machine]
 
     def validate(self) -> None:
         """Check every part's own invariants and that nodes are exactly the provider's bound hosts."""
@@ -378,7 +358,3 @@ def _permuted(rollup: Rollup, dice: random.Random) -> Rollup:
         aggregate=rollup.aggregate[order],
         min_unit=rollup.min_unit[order],
     )
-
-
-def _shown(record: Any) -> str:
-    return "nowhere" if record is None else f"{record.state.label} {record.cluster}".strip()

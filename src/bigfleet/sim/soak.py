@@ -34,6 +34,8 @@ GPU = "nvidia.com/gpu"
 CYCLE = 10 * SECOND
 ACTIONS = "bigfleet_shard_actions_total"
 
+_INTERRUPTION, _RECLAMATION = bucket_for(8192), bucket_for(1)
+
 _AFTER = {
     ev.CallKind.CREATE: MachineState.IDLE,
     ev.CallKind.CONFIGURE: MachineState.CONFIGURED,
@@ -264,7 +266,7 @@ def _machines(config: SoakConfig) -> list[ev.ListedMachine]:
 
 
 def _rollup(cluster: str, rows: list[tuple[int, int]]) -> Rollup:
-    profiles = [Profile([], [], priority, bucket_for(8192), bucket_for(1)) for _, priority in rows]
+    profiles = [Profile([], [], priority, _INTERRUPTION, _RECLAMATION) for _, priority in rows]
     count = len(rows)
     return Rollup(
         cluster,

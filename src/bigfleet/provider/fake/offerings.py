@@ -58,6 +58,8 @@ class Offering:
     allocatable: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    # So many neighbours of a zone share a rack before the next rack's turn comes.
+    rack_block: int = 1
 
     def machine_id(self, number: int) -> str:
         return f"{self.name}-{self.zones[number % len(self.zones)]}-{number:04}"
@@ -72,7 +74,7 @@ class Offering:
         zone = self.zones[number % len(self.zones)]
         labels = {**self.labels, SIMULATED_LABEL: "true"}
         if self.racks:
-            labels[RACK_LABEL] = f"{zone}-rack-{number // len(self.zones) % self.racks}"
+            labels[RACK_LABEL] = f"{zone}-rack-{number // len(self.zones) // self.rack_block % self.racks}"
         return Instance(
             machine_id,
             self.instance_type,
