@@ -116,37 +116,32 @@ def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[s
 
 def _offer(result: StepResult, engine: Engine, entry: int, shape: Shape, key: str, domain: str) -> Offer:
     w = result.verdicts.needs.current
-    have = np.zeros(w.k.alloc.shape[1], np.int64)
+    offered = np.zeros(w.k.alloc.shape[1], np.int64)
     for name, amount in shape.allocatable.items():
         column = engine.catalog.resource(name)
         if column >= 0:
-            have[column] = amount
-    have = np.maximum(have - w.c.overhead[int(w.e.cluster[entry])], 0)
+            offered[column] = amount
+    have = np.maximum(offered - w.c.overhead[int(w.e.cluster[entry])], 0)
     span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
     gang = int(w.e.kind[entry]) == GANG
     home = gang and int(w.e.domain[entry]) >= 0 and engine.catalog.domain_texts[int(w.e.domain[entry])] == domain
     least = _machines(w.parts.left[span] if home or not gang else w.parts.agg[span], have)
+    most = _machines(w.parts.agg[span], have)
     others = result.verdicts.pending[result.verdicts.pending != entry]
-    wanted = 0
     for part in range(int(w.e.parts[others].max()) if len(others) else 0):
         those = others[w.e.parts[others] > part]
         rows = w.e.part[those] + part
-        amounts = np.where((w.e.kind[those] == GANG)[:, None], w.parts.agg[rows], w.parts.left[rows])
-        wanted += int(_each(amounts, have).sum()) + int(w.e.provisions[those].sum())
-    return Offer(shape, key, domain, max(1, least), max(1, _machines(w.parts.agg[span], have)) + wanted)
+        # Who acquired something else may prefer these, and a group may move to them.
+        movable = (w.e.kind[those] == GANG) | (w.e.boots[those] + w.e.provisions[those] > 0)
+        wanted = np.where(movable[:, None], w.parts.agg[rows], w.parts.left[rows])
+        most += _machines(wanted, np.maximum(offered - w.c.overhead[w.e.cluster[those]], 0))
+    return Offer(shape, key, domain, max(1, least), max(1, most))
 
 
 def _machines(amounts: NDArray[np.int64], have: NDArray[np.int64]) -> int:
-    """Machines that hold these amounts, part by part."""
-    return int(_each(amounts, have).sum())
-
-
-def _each(amounts: NDArray[np.int64], have: NDArray[np.int64]) -> NDArray[np.int64]:
-    useful = have > 0
-    if not useful.any():
-        return np.zeros(len(amounts), np.int64)
-    counts: NDArray[np.int64] = (-(-amounts[:, useful] // have[useful])).max(axis=1)
-    return counts
+    """Machines that hold these amounts, row by row; what they have nothing of is left out."""
+    counts = np.where(have > 0, -(-amounts // np.maximum(have, 1)), 0)
+    return int(counts.max(axis=1).sum())
 
 
 # ---- shapes and where they are -------------------------------------------------------------------------------------
