@@ -47,6 +47,8 @@ async def _timed(made: Running, rate: int, changed: float, seconds: float) -> di
         "read_share": round((received(made.fleet.metrics()) - before) / max(1, told["sent"]), 3),
         "missing_roll_up_share": round(max(0.0, 1 - told["sent_per_second"] / rate), 3),
         "ack_ms": told["ack_ms"],
+        # Nothing has to be decided for these: how responsive the streams are while steps run.
+        "unchanged_ack_ms": told["unchanged_ack_ms"],
         **cycles.figures(),
         "shard_processor_share": round((made.fleet.shard.processor_seconds() - worked) / (seconds + 2), 2),
         "operators_processor_share": round(told["processor_share"], 2),

@@ -42,12 +42,13 @@ def _varint(number: int) -> bytes:
 class Stream:
     """One cluster's session."""
 
-    __slots__ = ("_fleet", "_head", "_pen", "bodies", "call", "cluster", "configured", "turn")
+    __slots__ = ("_channel", "_fleet", "_head", "_pen", "bodies", "call", "cluster", "configured", "turn")
 
-    def __init__(self, fleet: Operators, cluster: str, call: Any) -> None:
+    def __init__(self, fleet: Operators, cluster: str, channel: Any) -> None:
         self._fleet = fleet
         self.cluster = cluster
-        self.call = call
+        self._channel = channel
+        self.call: Any = None
         self.configured: set[str] = set()
         self._head = capacity_pb2.ClusterCapacityNeeds(cluster_id=cluster).SerializeToString()
         self.bodies: tuple[bytes, bytes] = (b"", b"")
@@ -56,6 +57,8 @@ class Stream:
         self._pen = asyncio.Lock()
 
     async def open(self) -> None:
+        # Not before its turn: a shard does not wait long for the Hello of a stream.
+        self.call = self._channel.stream_stream(SESSION)()
         hello = shard_pb2.Hello(
             cluster_id=self.cluster, protocol_version="v1alpha1", capabilities=sorted(OPERATOR_CAPABILITIES)
         )
@@ -73,8 +76,11 @@ class Stream:
 
     async def tell(self, *, changed: bool) -> None:
         self.turn ^= changed
+        now = time.time_ns()
+        if not changed:
+            self._fleet.repeated.add(now)
         # In the order of field numbers, as every serialiser writes them.
-        inner = self._head + _varint(_TIMESTAMP << 3) + _varint(time.time_ns()) + self.bodies[self.turn]
+        inner = self._head + _varint(_TIMESTAMP << 3) + _varint(now) + self.bodies[self.turn]
         await self._write(_varint(_ROLLUP << 3 | 2) + _varint(len(inner)) + inner)
 
     async def listen(self) -> None:
@@ -120,6 +126,9 @@ class Operators:
         self._channels: list[grpc.aio.Channel] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._latencies: list[float] = []
+        # Timestamps of roll-ups that say nothing new, and how long their acknowledgements took.
+        self.repeated: set[int] = set()
+        self._quick: list[float] = []
         self._outcomes: dict[str, int] = {}
 
     async def connect(self, streams: int, connections: int) -> dict[str, Any]:
@@ -128,8 +137,7 @@ class Operators:
         for _ in range(min(streams, connections)):
             self._channels.append(grpc.aio.insecure_channel(self._address, options=separate))
         for number in range(streams):
-            call = self._channels[number % len(self._channels)].stream_stream(SESSION)()
-            self._streams.append(Stream(self, f"cluster-{number:05}", call))
+            self._streams.append(Stream(self, f"cluster-{number:05}", self._channels[number % len(self._channels)]))
         for start in range(0, streams, DIALLED_AT_ONCE):
             some = self._streams[start : start + DIALLED_AT_ONCE]
             await asyncio.gather(*(stream.open() for stream in some))
@@ -156,7 +164,8 @@ class Operators:
 
     async def run(self, rate: float, changed: float, seconds: float) -> dict[str, Any]:
         """Roll-ups at a steady rate, round and round; late ones are sent late, not left out."""
-        self._latencies, self._outcomes = [], {}
+        self._latencies, self._outcomes, self._quick = [], {}, []
+        self.repeated.clear()
         sent, differing, worked = 0, 0.0, time.process_time()
         began = time.monotonic()
         while (passed := time.monotonic() - began) < seconds:
@@ -176,12 +185,16 @@ class Operators:
             "acked": len(self._latencies),
             "outcomes": self._outcomes,
             "ack_ms": _percentiles(self._latencies),
+            "unchanged_ack_ms": _percentiles(self._quick),
             "processor_share": (time.process_time() - worked) / passed,
         }
 
     def acknowledged(self, ack: shard_pb2.Acknowledgement) -> None:
         if ack.rollup_timestamp:
-            self._latencies.append((time.time_ns() - ack.rollup_timestamp) / 1e6)
+            took = (time.time_ns() - ack.rollup_timestamp) / 1e6
+            self._latencies.append(took)
+            if ack.rollup_timestamp in self.repeated:
+                self._quick.append(took)
             name = shard_pb2.Acknowledgement.Outcome.Name(ack.outcome)
             self._outcomes[name] = self._outcomes.get(name, 0) + 1
 

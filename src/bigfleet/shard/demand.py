@@ -50,9 +50,11 @@ class ClusterDemand:
         self.first_seen: dict[str, int] = {}
         self._aggregates: dict[tuple[str, str, str], Resources] | None = None
 
-    def accept(self, rollup: Rollup, now: int) -> None:
+    def accept(self, rollup: Rollup, now: int, *, same_profiles: bool) -> None:
         self.rollup = rollup
         self._aggregates = None
+        if same_profiles:
+            return
         # A gang one machine can hold is served under its folded profile.
         folded = [profile.folded() for profile in rollup.profiles if profile.same is not None]
         self.profiles = {profile.fingerprint: profile for profile in (*folded, *rollup.profiles)}
@@ -234,11 +236,12 @@ class Demand:
         known = self.clusters.setdefault(rollup.cluster, ClusterDemand())
         before = known.rollup
         # Most changes are of amounts; then nothing is counted anew.
-        if before is None or not _same_profiles(before, rollup):
+        same = before is not None and _same_profiles(before, rollup)
+        if not same:
             if before is not None:
                 self._count_rows(before, -1)
             self._count_rows(rollup, 1)
-        known.accept(rollup, self._state.now)
+        known.accept(rollup, self._state.now, same_profiles=same)
 
     def _count_rows(self, rollup: Rollup, sign: int) -> None:
         for index, count in Counter(rollup.profile.tolist()).items():

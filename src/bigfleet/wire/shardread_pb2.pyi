@@ -391,7 +391,7 @@ class ListMachinesResponse(_message.Message):
     """empty on the last page"""
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineView]:
-        """by provider, then machine id"""
+        """by machine id; ids two providers share come as provider/id"""
 
     def __init__(
         self,
