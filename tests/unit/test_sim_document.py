@@ -56,6 +56,12 @@ expect:
         ("{cpu: 1}}", "{cpu: 1}, same: desk}", "small.yaml:5: shapes.web.same is 'desk'; give one of none, rack, zone"),
         ("name: small\n", "", "small.yaml:1: the document lacks 'name'; give the scenario's name"),
         ("idle: 2, ", "", "small.yaml:8: fleets[0].offers[0]: the offer has no machine; give slots, idle"),
+        (
+            "capacity_type: bare-metal, idle: 2",
+            "capacity_type: spot, slots: 2",
+            "small.yaml:8: fleets[0].offers[0]: offer 'metal' has no price_per_hour and 'box' is not in the table",
+        ),
+        (", resources: {cpu: 4}", "", "offer 'metal' has no resources and 'box' is not in the table; give its size"),
         ("at: 1m", "at: 1h", "step 'scale' is after the end of the run; give an earlier time"),
         ("pods: 5}", "pods: 5, pods: 6}", "small.yaml:15: expect[0] has 'pods' twice; give it once"),
         ("clusters: [{name: web}]", "clusters: [", "not YAML"),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.fauxctl import WithinOption, simulation_progress, timed
+from bigfleet.cli.fauxctl import WithinOption, simulation_progress, timed, warm_up
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.engine.engine import Engine
 from bigfleet.sim.soak import SoakConfig, run_soak
@@ -30,6 +30,8 @@ def soak(
     """Soak the shard core and the engine; nothing may leak, stick or grow."""
     idle = machines // 3
     config = SoakConfig(cycles=cycles, idle=idle, speculative=machines - idle, clusters=clusters, seed=seed)
+    if within is not None:
+        warm_up()
     with simulation_progress(f"soak of {cycles:,} cycles") as progress:
         report = run_full_protocol(config, progress) if full_protocol else run_soak(config, Engine, progress)
     record = {**report.record(), **timed(report.seconds, within)}

@@ -7,8 +7,9 @@ are answered; reclaims cordon, evict and report. Drains nobody claims within 30 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from bigfleet.model.names import ACK_OUTCOMES, DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END
 from bigfleet.shard import events as ev
@@ -22,41 +23,34 @@ PROTOCOL_VERSION = "v1alpha1"
 # -------------------------------------------------------------------------------------------------------------- inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     frame: ev.Frame
 
 
-@dataclass(frozen=True, slots=True)
-class DemandGrew:
+class DemandGrew(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionEnded:
+class EvictionEnded(Struct, frozen=True):
     """All pods have left the node, or the grace is over and some remain."""
 
     machine: str
     emptied: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGone:
+class NodeGone(Struct, frozen=True):
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class TimerDue:
+class TimerDue(Struct, frozen=True):
     pass
 
 
@@ -66,28 +60,24 @@ Input = Connected | Disconnected | Received | DemandGrew | EvictionEnded | NodeG
 # ------------------------------------------------------------------------------------------------------------- outputs
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Send this to the shard."""
 
     event: ev.Event
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDemand:
+class ReportDemand(Struct, frozen=True):
     """Send the present demand to the shard."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cordon:
+class Cordon(Struct, frozen=True):
     machine: str
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(Struct, frozen=True):
     """Make the pods leave; answer with `EvictionEnded`."""
 
     machine: str

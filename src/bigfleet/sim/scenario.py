@@ -20,7 +20,7 @@ from bigfleet.sim.expectations import Expectation
 from bigfleet.sim.kernel import MILLISECOND, MINUTE, SECOND, Duration
 from bigfleet.sim.shapes import PodShape
 from bigfleet.sim.steps import Step
-from bigfleet.sim.supply import Fleet
+from bigfleet.sim.supply import Fleet, size_of
 from bigfleet.sim.workloads import Archetypes, Jobs, Levels, Trace, Workload
 
 _NAME = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
@@ -194,6 +194,7 @@ def _check_references(scenario: Scenario) -> None:
         for offer in fleet.offers:
             if offer.holds is not None:
                 check("shape", offer.holds.shape, set(scenario.shapes))
+            size_of(offer, scenario.shapes)  # which complains when nothing says how large it is
     for workload in scenario.workloads:
         for shape in _shapes_named(workload):
             check(f"workload {workload.name!r}: shape", shape, set(scenario.shapes))

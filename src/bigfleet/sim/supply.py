@@ -95,6 +95,7 @@ class Offer:
             raise ValueError("the offer has no machine; give slots, idle or configured_per_cluster")
         if self.rack_block and not self.racks:
             raise ValueError(f"rack_block is {self.rack_block} without racks; give racks too")
+        price_of(self)  # which complains when there is none
 
     def count(self, clusters: int) -> int:
         return self.slots + self.idle + self.configured_per_cluster * clusters

@@ -109,7 +109,7 @@ class Cloud:
 
     def begin(self, kind: Kind, machine: MachineRecord, now: float) -> Outcome:
         """Decide what this transition will come to."""
-        dice = self._dice(kind.value, machine.id)
+        dice = self._dice(kind, machine.id)
         latencies = self.catalogue.latencies
         seconds = latencies.of(kind).sample(dice) / SECOND
         ready = latencies.ready.sample(dice) / SECOND if kind is Kind.CONFIGURE else 0.0

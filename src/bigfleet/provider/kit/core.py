@@ -411,7 +411,7 @@ class Lifecycle:
         return [*self._fleet.remove(record, now, cause, relist_at), *stop]
 
     def _begin(self, record: MachineRecord, kind: Kind, start: float) -> float:
-        deadline = start + float(getattr(self.rules.timeouts, kind.value))
+        deadline = start + float(getattr(self.rules.timeouts, kind))
         self._open[record.id] = _Open(kind, record.operation_id, deadline)
         heapq.heappush(self._deadlines, (deadline, record.id, record.operation_id))
         return deadline

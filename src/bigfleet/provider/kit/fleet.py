@@ -20,6 +20,7 @@ from bigfleet.provider.kit.events import ForgetRemovals, Row, SaveFence, SaveMac
 from bigfleet.provider.kit.records import MachineRecord, Shape
 
 STORY_LENGTH = 10_000
+_NAMES = {state: state.name for state in MachineState}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Fleet:
         if before is not None:
             self.counts[before.state] -= 1
         if before is None or before.state != saved.state:
-            self._tell(now, saved.id, before.state.name if before else "", saved.state.name, cause)
+            self._tell(now, saved.id, _NAMES[before.state] if before else "", _NAMES[saved.state], cause)
         return SaveMachine(saved)
 
     def remove(self, record: MachineRecord, now: float, cause: str, relist_at: float | None) -> list[Row]:
