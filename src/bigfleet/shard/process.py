@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from bigfleet.engine import Engine
+from bigfleet.shard import collecting
 from bigfleet.shard.attribution import EVERY_CYCLES, probe_lines
 from bigfleet.shard.audit import AuditLog
 from bigfleet.shard.clock import SteadyClock
@@ -54,10 +54,6 @@ SECOND = 1_000_000_000
 PUBLISH_SECONDS = 1.0
 # The environment's way to switch the attribution probe on.
 PHASEDUMP = "BIGFLEET_PHASEDUMP"
-# Nearly everything here is freed without the cycle collector, whose pauses hold up streams and steps alike: it runs for
-# a tenth of what Python's own thresholds have it do, and hardly at all while the first Lists come in.
-COLLECT_STARTING = (200_000, 10, 1000)
-COLLECT_SERVING = (20_000, 10, 10)
 
 
 async def run_shard(settings: ProcessSettings, config: ShardConfig, stop: asyncio.Event) -> None:
@@ -170,7 +166,7 @@ class ShardProcess:
             await self._stop()
 
     async def _start(self) -> None:
-        gc.set_threshold(*COLLECT_STARTING)
+        collecting.while_starting()
         await self.http.start()
         await self.server.start()
         self._spawn(self.conductor.run())
@@ -223,7 +219,7 @@ class ShardProcess:
             before = published
             if published.ready and not settled:
                 settled = True
-                _settle_memory()
+                collecting.while_serving()
             for (method, code), number in self.server.rpc_errors.items():
                 self.metrics.counted("rpc_errors_total", (method, code), number)
             await asyncio.sleep(PUBLISH_SECONDS)
@@ -316,13 +312,6 @@ def _audit_log(settings: ProcessSettings) -> AuditLog | None:
     opened = AuditLog(Path(settings.audit_log), max_bytes=settings.audit_log_max_bytes, keep=settings.audit_log_keep)
     log.info("decision audit log enabled", path=settings.audit_log)
     return opened
-
-
-def _settle_memory() -> None:
-    """What the first List made stays for the life of the process: spare every later collection from walking it."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_SERVING)
 
 
 async def _waited(event: asyncio.Event) -> None:

@@ -24,6 +24,7 @@ from bigfleet.model.penalty import bucket_for
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.shard import events as ev
+from bigfleet.shard.collecting import as_when_serving
 from bigfleet.shard.config import ShardConfig
 from bigfleet.shard.core import ShardCore
 from bigfleet.shard.decisions import take_step
@@ -219,14 +220,15 @@ def run_soak(
     soak = Soak(config, engine)
     early = 0.0
     began, worked = time.perf_counter(), time.process_time()
-    for number in range(config.cycles):
-        soak.cycle(number)
-        if number % config.check_every == 0:
-            soak.core.validate()
-            if number <= config.cycles // 10:
-                early = megabytes()
-            if progress is not None:
-                progress(number / config.cycles)
+    with as_when_serving():
+        for number in range(config.cycles):
+            soak.cycle(number)
+            if number % config.check_every == 0:
+                soak.core.validate()
+                if number <= config.cycles // 10:
+                    early = megabytes()
+                if progress is not None:
+                    progress(number / config.cycles)
     seconds, cpu = time.perf_counter() - began, time.process_time() - worked
     soak.settle()
     gc.collect()
