@@ -61,6 +61,7 @@ class Demand:
         self._con_mark = np.zeros(16, np.int64)
         self._con_epoch = 0
         self._recount = False
+        self._covered = 0
         self._ranked = 0
         self._resplit: set[int] = set()
         self.changed = False
@@ -85,7 +86,7 @@ class Demand:
 
     def cluster(self, name: str) -> int:
         number = self.fleet.intern_cluster(name)
-        self.cover_clusters()
+        self._cover_rows()
         return number
 
     def cover_clusters(self) -> None:
@@ -93,14 +94,23 @@ class Demand:
         count = len(self.fleet.clusters)
         if count == self._ranked:
             return
-        self.store.reserve_clusters(count)
+        self._cover_rows()
         c = self.store.c
-        for number in range(self._ranked, count):
-            c.text[number] = self.catalog.texts.intern(self.fleet.clusters[number])
-            c.dirty[number] = 1
         order = sorted(range(count), key=lambda number: self.fleet.clusters[number].encode())
         c.rank[order] = np.arange(count, dtype=np.int32)
         self._ranked = count
+
+    def _cover_rows(self) -> None:
+        """A row for every cluster; ranks are given once per step, not once per new cluster."""
+        count = len(self.fleet.clusters)
+        if count == self._covered:
+            return
+        self.store.reserve_clusters(count)
+        c = self.store.c
+        for number in range(self._covered, count):
+            c.text[number] = self.catalog.texts.intern(self.fleet.clusters[number])
+            c.dirty[number] = 1
+        self._covered = count
 
     def cover_resources(self, names: tuple[str, ...]) -> None:
         if self.catalog.intern_resources(names) or len(self._descending) != len(self.catalog.resources):
@@ -131,8 +141,8 @@ class Demand:
 
     def split_all(self) -> None:
         """Splits every cluster anew, because classes were numbered anew."""
-        self._resplit.update(range(self._ranked))
-        self.store.c.fresh[: self._ranked] = 1
+        self._resplit.update(range(self._covered))
+        self.store.c.fresh[: self._covered] = 1
         self.split()
 
     def joined(self, clusters: list[int]) -> None:
@@ -207,7 +217,7 @@ class Demand:
     def _forget(self, name: str) -> None:
         number = self.fleet.cluster_index.get(name)
         self.guard.forget(name)
-        if number is None or number >= self._ranked:
+        if number is None or number >= self._covered:
             return
         drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)
         self.changed = True

@@ -242,16 +242,19 @@ class Engine:
     def _again(self, last: Latest, now: int) -> StepResult:
         """The previous decision, seen from now."""
         before = last.result
-        result = replace(
-            before,
-            now=now,
-            rejected={},
-            rollups={},
-            verdicts=replace(before.verdicts, now=now),
-            shortfalls=replace(before.shortfalls, now=now),
+        last.result = StepResult(
+            now,
+            before.actions,
+            replace(before.verdicts, now=now),
+            replace(before.shortfalls, now=now),
+            {},
+            {},
+            before.deferred,
+            before.capped,
+            before.counts,
+            before.next_timer,
         )
-        self._last = replace(last, result=result)
-        return result
+        return last.result
 
     def _apply(
         self,
