@@ -1,4 +1,5 @@
-"""`docs/performance.md`: every engine shape measured in its own process, its JSON kept in `docs/evidence/engine/`.
+"""`docs/performance.md`: every engine shape measured in its own process, its JSON kept in `docs/evidence/engine/`, and
+the limits of the processes around the engine.
 
 The page is written from the JSON files alone, so `bench engine --page` rebuilds it without measuring.
 """
@@ -16,6 +17,7 @@ from bench.engine.shapes import SHAPES
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence" / "engine"
 PAGE = ROOT / "docs" / "performance.md"
+AROUND = ("provider-bench", "shard-load", "shard-load-10min", "shard-streams", "shard-rate", "shard-fleet")
 # Written by hand: where the time goes in shapes that miss their figure.
 PROFILES = Path(__file__).with_name("notes.md")
 
@@ -90,7 +92,24 @@ def page() -> str:
         if name in reports:
             took = reports[name]["phases_ms"]
             lines.append(f"| `{name}` | " + " | ".join(f"{took.get(phase, 0):.2f}" for phase in phases) + " |")
-    return "\n".join(lines) + "\n" + PROFILES.read_text() + NOTES
+    return "\n".join(lines) + "\n" + PROFILES.read_text() + NOTES + "\n".join(_around_the_engine()) + "\n"
+
+
+def _around_the_engine() -> list[str]:
+    """Figures of the processes around the engine that have a limit, from whatever reports were kept."""
+    lines = ["", "## The processes around it", ""]
+    lines += ["Every process of these runs, clients included, shares the two cores.", ""]
+    lines += ["| report | figure | measured | limit | met | calibration |", "|---|---|---|---|---|---|"]
+    for name in AROUND:
+        path = EVIDENCE.parent / f"{name}.json"
+        if path.exists():
+            report = json.loads(path.read_text())
+            for figure, limit in report["limits"].items():
+                measured = report["figures"][figure]
+                met = "yes" if measured <= limit else "no"
+                calibration = f"{report['calibration_ms']:.1f}"
+                lines.append(f"| `{name}` | {figure} | {measured:g} | {limit:g} | {met} | {calibration} |")
+    return lines
 
 
 def _row(name: str, report: dict[str, Any]) -> str:
