@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench._report import conclude
+from bench._samples import spread
 from bigfleet.provider.client import (
     CallLimits,
     Fence,
@@ -35,6 +35,7 @@ from bigfleet.provider.client import (
     ProviderRegistry,
 )
 from bigfleet.wire import provider_pb2 as pb
+from tools.processes import free_address, processor_seconds, resident
 
 LIMITS = {
     "first_list_seconds": 2.0,
@@ -45,6 +46,7 @@ LIMITS = {
     "blocked_ack_p99_seconds": 0.1,
 }
 EVIDENCE = Path("docs/evidence/provider-bench.json")
+MIB = 2**20
 _REPEATS = 30
 _CHANGES = 1_000
 
@@ -92,7 +94,7 @@ async def _lists(running: _Running) -> dict[str, Any]:
             seconds, again = await _timed(lambda: _drained(client.full()))
             assert again.changed == 0
             times.append(seconds)
-            client_mib.append(_resident_mib("self"))
+            client_mib.append(resident(os.getpid()) / MIB)
             provider_mib.append(running.resident_mib())
         lateness = ticker.worst()
     return {
@@ -156,7 +158,7 @@ async def _blocked(running: _Running, calls: int) -> dict[str, Any]:
 
 
 async def _pages(running: _Running) -> dict[str, Any]:
-    before = _resident_mib("self")
+    before = resident(os.getpid()) / MIB
     seconds, summary = await _timed(lambda: _drained(running.client.full()))
     again, repeat = await _timed(lambda: _drained(running.client.full()))
     assert summary.listed == repeat.listed and repeat.changed == 0
@@ -166,7 +168,7 @@ async def _pages(running: _Running) -> dict[str, Any]:
         "paged_mib": round(summary.bytes / 2**20, 1),
         "paged_first_seconds": round(seconds, 3),
         "paged_repeat_seconds": round(again, 3),
-        "paged_client_mib": round(_resident_mib("self") - before, 1),
+        "paged_client_mib": round(resident(os.getpid()) / MIB - before, 1),
         "paged_provider_mib": round(running.resident_mib(), 1),
     }
 
@@ -175,9 +177,7 @@ class _Running:
     """A provider process and a client for it."""
 
     def __init__(self, command: list[str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = free_address()
         self._process = subprocess.Popen([*command, "--listen", self.address, "--log-level", "warning"])
         self._registry = ProviderRegistry(tokens=Fence("bench", 1), limits=CallLimits(lifecycle=120.0))
 
@@ -200,11 +200,10 @@ class _Running:
 
     def cpu_seconds(self) -> float:
         """What the provider has computed so far: on a busy machine the honest half of a wall time."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self._process.pid)
 
     def resident_mib(self) -> float:
-        return _resident_mib(str(self._process.pid))
+        return resident(self._process.pid) / MIB
 
 
 class _Ticker:
@@ -272,19 +271,10 @@ def _creating() -> ListQuery:
 
 
 def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(seconds)
-    at = {"p50": len(ordered) // 2, "p99": int(len(ordered) * 0.99), "max": len(ordered) - 1}
-    return {f"{name}_{label}_seconds": round(ordered[index], 4) for label, index in at.items()}
+    return {f"{name}_{label}_seconds": value for label, value in spread(seconds, 4).items()}
 
 
 def _growth(resident: Sequence[float]) -> float:
     """Low water of the last third against that of the middle third: allocators breathe, leaks do not."""
     third = len(resident) // 3
     return round(min(resident[-third:]) - min(resident[third:-third]), 1)
-
-
-def _resident_mib(pid: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    return 0.0

@@ -118,15 +118,14 @@ class Program:
 
     def resident(self) -> int:
         """Resident memory in bytes."""
-        return _status(self.pid, "VmRSS")
+        return resident(self.pid)
 
     def peak(self) -> int:
         """Highest resident memory so far, in bytes."""
         return _status(self.pid, "VmHWM")
 
     def processor_seconds(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self.pid)
 
 
 @dataclass
@@ -243,6 +242,17 @@ def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def resident(pid: int) -> int:
+    """Resident memory of a process in bytes."""
+    return _status(pid, "VmRSS")
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has computed so far: on a busy machine the honest half of a wall time."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _status(pid: int, name: str) -> int:

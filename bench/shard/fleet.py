@@ -7,7 +7,8 @@ import asyncio
 import time
 from typing import Any
 
-from bench.shard.running import MIB, Running, offering, percentile, running, started
+from bench._samples import percentile
+from bench.shard.running import MIB, Running, offering, running, started
 
 # Cycles come once a second here, so that a minute has enough of them for a percentile.
 SETTINGS = {"cycle-interval": "1s"}

@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 
 import bigfleet  # noqa: F401  # before grpc: it fixes the TLS versions
+from bench._samples import spread
 from bigfleet.model.names import OPERATOR_CAPABILITIES
 from bigfleet.shard.synthetic import SESSION, Row
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
@@ -184,8 +185,8 @@ class Operators:
             "sent_per_second": sent / passed,
             "acked": len(self._latencies),
             "outcomes": self._outcomes,
-            "ack_ms": _percentiles(self._latencies),
-            "unchanged_ack_ms": _percentiles(self._quick),
+            "ack_ms": spread(self._latencies, 1),
+            "unchanged_ack_ms": spread(self._quick, 1),
             "processor_share": (time.process_time() - worked) / passed,
         }
 
@@ -197,14 +198,6 @@ class Operators:
                 self._quick.append(took)
             name = shard_pb2.Acknowledgement.Outcome.Name(ack.outcome)
             self._outcomes[name] = self._outcomes.get(name, 0) + 1
-
-
-def _percentiles(values: list[float]) -> dict[str, float]:
-    ordered = sorted(values)
-    return {
-        name: round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 1) if ordered else 0.0
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
-    }
 
 
 async def _main(address: str) -> None:

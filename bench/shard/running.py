@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from bench._samples import percentile, spread
 from tools.processes import LocalFleet
 
 MIB = 2**20
@@ -138,16 +139,6 @@ async def started(made: Running) -> dict[str, float]:
         "kernel_seconds": warm["seconds"],
         "ready_cpu_seconds": round(made.fleet.shard.processor_seconds(), 2),
     }
-
-
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else 0.0
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """p50, p99 and the largest."""
-    return {name: percentile(values, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
 
 
 def _wait_for_provider(fleet: LocalFleet, seconds: float = 600.0) -> None:
