@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 class EngineRows:
-    """The engine with its columns rendered as the rows the oracle gives."""
+    """The engine with its columns rendered as the rows the oracle gives; one that `gives_back` numbers everything anew
+    before each step and looks over its tables after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gives_back: bool = False) -> None:
         self.engine = Engine()
+        self.gives_back = gives_back
 
     def step(
         self,
@@ -29,7 +31,11 @@ class EngineRows:
         now: int,
         conditions: Conditions | None = None,
     ) -> OracleResult:
+        if self.gives_back:
+            self.engine.give_back()
         result = self.engine.step(machines, demand, policy, now, conditions or Conditions())
+        if self.gives_back:
+            self.engine.validate()
         return OracleResult(
             actions=list(result.actions.rows()),
             verdicts=list(result.verdicts.rows()),

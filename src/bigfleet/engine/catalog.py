@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from bigfleet.engine.batches import Shape, Stamp
-from bigfleet.engine.columns import grown, made, room, widened
+from bigfleet.engine.columns import appended, grown, made, room, widened
 from bigfleet.engine.ids import bytes_less
 from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M, inner, kernel
 from bigfleet.engine.view import View, view
@@ -190,7 +190,9 @@ class Catalog:
         self._con_done = 0
         self._class_done = 0
         self.match = np.zeros((4, 16), np.uint8)
-        self._rules: _Rules | None = None
+        self._rules = made(_Rules, 16)
+        # Constraint sets, requirements and values that `_rules` has.
+        self._ruled = (0, 0, 0)
         self.profiles: list[Profile] = []
         self._profile_index: dict[str, int] = {}
         self._profile_seen: dict[int, tuple[Profile, int]] = {}
@@ -254,6 +256,15 @@ class Catalog:
         order = sorted(range(len(self.resources)), key=lambda column: self.resources[column].encode(), reverse=True)
         return np.array(order, np.int64)
 
+    def emptied(self, resources: Iterable[str]) -> Catalog:
+        """A catalog that knows these resources and what live demand names, and nothing else."""
+        fresh = Catalog()
+        fresh.intern_resources(resources)
+        fresh.keys, fresh._stale_keys, fresh._names = self.keys, self._stale_keys, self._names
+        fresh._key_refs, fresh._named_refs = self._key_refs, self._named_refs
+        fresh.classes = _empty_classes(fresh.width, max(1, len(fresh.keys)))
+        return fresh
+
     # ---- live keys -------------------------------------------------------------------------------------------------
 
     def live(self, profile: int, sign: int) -> None:
@@ -277,6 +288,15 @@ class Catalog:
             refs[key] = left
         else:
             refs.pop(key, None)
+
+    def validate_keys(self, profiles: list[int]) -> None:
+        """Keys and names are counted by the profiles in force."""
+        counted, twin = (self._key_refs, self._named_refs), Catalog()
+        twin.profiles = self.profiles
+        for number in profiles:
+            twin.live(number, 1)
+        assert counted == (twin._key_refs, twin._named_refs), f"live keys are counted {counted}, not by their profiles"
+        assert self.keys == sorted(self._key_refs), f"classes know {self.keys}, rows name {sorted(self._key_refs)}"
 
     @property
     def live_keys(self) -> list[str]:
@@ -303,7 +323,7 @@ class Catalog:
         self.domains = _empty_domains(self.width)
         self.classes = _empty_classes(self.width, max(1, len(self.keys)))
         self._con_done = self._class_done = 0
-        self._rules = None
+        self._ruled = (0, 0, 0)
         for number, shape in enumerate(self.shapes):
             if not self.shape_bad[number]:
                 self.shape_class[number] = self.intern_class(shape, ABSENT)
@@ -403,6 +423,10 @@ class Catalog:
     def class_count(self) -> int:
         return len(self._class_shape)
 
+    @property
+    def constraint_count(self) -> int:
+        return len(self._cons)
+
     def machines_by_state(self) -> dict[int, int]:
         return dict(enumerate(self.classes.count[: self.class_count].sum(axis=0).tolist()[1:], 1))
 
@@ -433,16 +457,19 @@ class Catalog:
         number = self._taint_index.setdefault(taints, len(self._taint_sets))
         if number == len(self._taint_sets):
             self._taint_sets.append(taints)
-            self._tolerate()
+            self._tolerated = widened(self._tolerated, room(self._tolerated.shape[1], number + 1))
+            for row, tolerations in enumerate(self._toleration_sets):
+                self._tolerated[row, number] = tolerates(tolerations, taints)
         return number
 
-    def _tolerate(self) -> None:
-        rows, columns = max(1, len(self._toleration_sets)), max(1, len(self._taint_sets))
-        made = np.zeros((rows, columns), np.uint8)
-        for row, tolerations in enumerate(self._toleration_sets):
+    def _intern_tolerations(self, tolerations: tuple[Toleration, ...]) -> int:
+        number = self._toleration_index.setdefault(tolerations, len(self._toleration_sets))
+        if number == len(self._toleration_sets):
+            self._toleration_sets.append(tolerations)
+            self._tolerated = grown(self._tolerated, room(len(self._tolerated), number + 1))
             for column, taints in enumerate(self._taint_sets):
-                made[row, column] = tolerates(tolerations, taints)
-        self._tolerated = made
+                self._tolerated[number, column] = tolerates(tolerations, taints)
+        return number
 
     # ---- profiles --------------------------------------------------------------------------------------------------
 
@@ -503,11 +530,7 @@ class Catalog:
         number = self._con_index.setdefault(key, len(self._cons))
         if number == len(self._cons):
             self._cons.append(key)
-            self._rules = None
-            if profile.tolerations not in self._toleration_index:
-                self._toleration_index[profile.tolerations] = len(self._toleration_sets)
-                self._toleration_sets.append(profile.tolerations)
-                self._tolerate()
+            self._intern_tolerations(profile.tolerations)
         return number
 
     def complete_matches(self) -> bool:
@@ -519,8 +542,7 @@ class Catalog:
             made = np.zeros((room(len(self.match), cons), room(self.match.shape[1], classes)), np.uint8)
             made[: len(self.match), : self.match.shape[1]] = self.match
             self.match = made
-        if self._rules is None:
-            self._rules = self._columnar_rules()
+        self._extend_rules()
         fill_matches(self.match, self._rules, self.classes, self._tolerated, self._con_done, cons, 0, classes)
         fill_matches(
             self.match, self._rules, self.classes, self._tolerated, 0, self._con_done, self._class_done, classes
@@ -528,19 +550,33 @@ class Catalog:
         self._con_done, self._class_done = cons, classes
         return True
 
-    def _columnar_rules(self) -> _Rules:
-        first, key, operator, value_first, values, tolerations = [0], [], [], [0], [], []
-        for requirements, tolerated in self._cons:
+    def _extend_rules(self) -> None:
+        """Constraint sets that are new, as columns."""
+        sets, rules, listed = self._ruled
+        first: list[int] = []
+        key: list[int] = []
+        operator: list[int] = []
+        value_first: list[int] = []
+        values: list[int] = []
+        tolerations: list[int] = []
+        for requirements, tolerated in self._cons[sets:]:
             for requirement in requirements:
                 key.append(self._key_column(requirement.key))
                 operator.append(int(requirement.operator))
                 values.extend(sorted(self.texts.intern(value) for value in requirement.values))
-                value_first.append(len(values))
-            first.append(len(key))
+                value_first.append(listed + len(values))
+            first.append(rules + len(key))
             tolerations.append(self._toleration_index[tolerated])
-        return _Rules(
-            *(np.array(each or [0], np.int32) for each in (first, key, operator, value_first, values, tolerations))
+        r = self._rules
+        self._rules = _Rules(
+            appended(r.first, sets + 1, first),
+            appended(r.key, rules, key),
+            appended(r.operator, rules, operator),
+            appended(r.value_first, rules + 1, value_first),
+            appended(r.values, listed, values),
+            appended(r.tolerations, sets, tolerations),
         )
+        self._ruled = (len(self._cons), rules + len(key), listed + len(values))
 
     # ---- stamps ----------------------------------------------------------------------------------------------------
 
@@ -606,6 +642,39 @@ class Catalog:
         while self.pair_table[at] >= 0:
             at = (at + 1) & mask
         self.pair_table[at] = number
+
+    # ---- checking --------------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Tables and indexes are each other's inverse, and numbers point at what they stand for."""
+        numbered = (
+            ("texts", self.texts.texts, self.texts.index),
+            ("profiles", [profile.fingerprint for profile in self.profiles], self._profile_index),
+            ("constraint sets", self._cons, self._con_index),
+            ("offers", self.offers, self._offer_index),
+            ("taints", self._taint_sets, self._taint_index),
+            ("tolerations", self._toleration_sets, self._toleration_index),
+        )
+        for name, table, index in numbered:
+            assert dict(zip(table, range(len(table)), strict=True)) == index, f"{name} are not what their index says"
+        good = {number for number in range(len(self.shapes)) if not self.shape_bad[number]}
+        assert {self._shape_index.get(self.shapes[number]) for number in good} == good, "a shape is not found again"
+        assert len(self._class_index) == self.class_count, "classes are not what their index says"
+        texts = self.texts.texts
+        triples = [(-p.priority, -p.interruption_bucket, -p.reclamation_bucket) for p in self.profiles]
+        for number, profile in enumerate(self.profiles):
+            assert texts[int(self.p.text[number])] == profile.fingerprint, f"profile {number} has another's text"
+            key = (profile.requirements, profile.tolerations)
+            assert self._cons[int(self.p.con[number])] == key, f"profile {number} has another's constraints"
+            assert self._precedence[int(self.p.precedence[number])] == triples[number], f"profile {number} is misplaced"
+            folded = self.profiles[int(self.p.folded[number])]
+            assert folded.fingerprint == _folded(profile).fingerprint, f"profile {number} folds into another"
+        assert self._precedence == sorted(set(triples)), "precedence ranks what no profile has"
+        for number, stamp in enumerate(self.stamps):
+            pair, binding = int(self.stamp_pair[number]), int(self.stamp_binding[number])
+            told = (texts[int(self.pair_fingerprint[pair])], texts[int(self.pair_group[pair])])
+            assert told == (stamp.fingerprint, stamp.group), f"stamp {number} is attributed to {told}"
+            assert int(self.binding_priority[binding]) == stamp.priority, f"stamp {number} is bound otherwise"
 
 
 @inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -34,6 +35,13 @@ def widened(matrix: A, width: int, fill: int = 0) -> A:
 def room(size: int, needed: int) -> int:
     """A capacity of at least `needed` that grows by half, so that adding rows one by one stays linear."""
     return size if needed <= size else max(needed, size + size // 2, 16)
+
+
+def appended(column: A, used: int, more: Sequence[int]) -> A:
+    """The column with more values behind the first `used` ones."""
+    column = grown(column, room(len(column), used + len(more)))
+    column[used : used + len(more)] = more
+    return column
 
 
 def made(kind: type[V], size: int, **widths: int) -> V:

@@ -5,6 +5,7 @@ A roll-up replaces all rows of its cluster. Bad rows are counted and left out. N
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from bigfleet.model.resources import MAX_NEED_UNITS
 LIMIT = MAX_NEED_UNITS
 # What a roll-up changed: nothing, amounts of the rows there were, or which rows there are.
 SAME, AMOUNTS, ROWS = 0, 1, 2
+_REMEMBERED = 1024
 _NOBODY = np.zeros(1, np.int32)
 N = TypeVar("N", np.int32, np.int64)
 
@@ -114,11 +116,15 @@ class Demand:
 
     def cover_resources(self, names: tuple[str, ...]) -> None:
         if self.catalog.intern_resources(names) or len(self._descending) != len(self.catalog.resources):
-            width = self.catalog.width
-            self.store.widen(width)
-            self._in = made(Incoming, max(width, len(self._in.prof)), agg=width, unit=width)
-            self._descending = self.catalog.descending()
-            self._overhead = np.zeros(width, np.int64)
+            self.store.widen(self.catalog.width)
+            self._fit_resources()
+
+    def _fit_resources(self) -> None:
+        """What is as wide as there are resources, beside the store."""
+        width = self.catalog.width
+        self._in = made(Incoming, max(width, len(self._in.prof)), agg=width, unit=width)
+        self._descending = self.catalog.descending()
+        self._overhead = np.zeros(width, np.int64)
 
     @property
     def descending(self) -> NDArray[np.int64]:
@@ -149,6 +155,64 @@ class Demand:
         """Clusters whose units had to be joined derive their entries anew."""
         self.store.c.fresh[clusters] = 1
 
+    # ---- turnover --------------------------------------------------------------------------------------------------
+
+    def profiles_in_use(self) -> NDArray[np.int64]:
+        """Those of rows and of what gangs among them fold into, ascending."""
+        return np.union1d(self.store.rows.prof[self._rows()], self.store.entries.prof[self._entries()]).astype(np.int64)
+
+    def groups_in_use(self) -> NDArray[np.int64]:
+        return np.unique(self.store.rows.group[self._rows()]).astype(np.int64)
+
+    def clusters_in_use(self) -> NDArray[np.int64]:
+        """Those about which demand knows anything."""
+        c = self.store.c
+        known = (c.ready != 0) | (c.connected != 0) | (c.size > 0)
+        return np.nonzero(known[: self._covered])[0]
+
+    def resources_in_use(self) -> NDArray[np.int64]:
+        """Columns of the resources that rows or overheads name."""
+        rows, mine = self.store.rows, self._rows()
+        most = np.maximum(rows.agg[mine].max(axis=0, initial=0), rows.unit[mine].max(axis=0, initial=0))
+        most = np.maximum(most, self.store.c.overhead.max(axis=0))
+        return np.nonzero(most[: len(self.catalog.resources)])[0]
+
+    def _rows(self) -> NDArray[np.int64]:
+        """Where the rows in force are."""
+        return self._spans(self.store.c.rows)
+
+    def _entries(self) -> NDArray[np.int64]:
+        return self._spans(self.store.c.entries)
+
+    def _spans(self, counts: NDArray[np.int32]) -> NDArray[np.int64]:
+        count = counts[: self._covered].astype(np.int64)
+        ends = np.cumsum(count)
+        return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+            self.store.c.start[: self._covered] - (ends - count), count
+        )
+
+    def renumber(
+        self,
+        catalog: Catalog,
+        profiles: NDArray[np.int32],
+        groups: NDArray[np.int32],
+        clusters: NDArray[np.int32],
+        kept_clusters: NDArray[np.int64],
+        resources: NDArray[np.int64],
+    ) -> None:
+        """Goes over to another catalog, after the fleet; every cluster must then be split and derived anew."""
+        self.catalog = catalog
+        self.store.renumber(profiles, groups, clusters, kept_clusters, resources)
+        for number, name in enumerate(self.fleet.clusters):
+            self.store.c.text[number] = catalog.texts.intern(name)
+        self._covered, self._ranked = len(kept_clusters), 0
+        np.add.at(catalog.p.refs, self.store.rows.prof[self._rows()], 1)
+        self._live = catalog.p.refs > 0
+        self._columns.clear()
+        self._fit_resources()
+        self._cons = np.zeros(16, np.int32)
+        self._con_mark = np.zeros(16, np.int64)
+
     # ---- one cluster -----------------------------------------------------------------------------------------------
 
     def _take_over(self, rollup: Rollup, policy: Policy, now: int, rejected: dict[str, int]) -> RollupOutcome:
@@ -159,6 +223,8 @@ class Demand:
         if columns is None or not bare:
             self.cover_resources((*rollup.resources, *rollup.overhead.names()))
             columns = np.array([catalog.resource(name) for name in rollup.resources], np.int64)
+            if len(self._columns) >= _REMEMBERED:
+                self._columns.clear()
             self._columns[rollup.resources] = columns
         self._merge(rollup, columns, rejected)
         store = self.store
@@ -232,6 +298,30 @@ class Demand:
         for number in np.nonzero(now_live != self._live[:count])[0].tolist():
             self.catalog.live(number, 1 if now_live[number] else -1)
         self._live[:count] = now_live
+
+    def validate(self) -> None:
+        """Profiles are counted by the rows that use them, live keys by those profiles; rows are in order."""
+        catalog, store = self.catalog, self.store
+        c, rows = store.c, store.rows
+        assert self._covered == self._ranked == len(self.fleet.clusters), "a cluster has no row or no rank"
+        for number, name in enumerate(self.fleet.clusters):
+            assert catalog.texts.texts[int(c.text[number])] == name, f"cluster {name} has another's text"
+            start, count = int(c.start[number]), int(c.rows[number])
+            keys = [
+                (int(rows.prof[row]), int(rows.group[row]), tuple((-rows.unit[row][self._descending]).tolist()))
+                for row in range(start, start + count)
+            ]
+            assert all(a < b for a, b in pairwise(keys)), f"rows of cluster {name} are out of order"
+            assert all(group < len(catalog.texts.texts) for _, group, _ in keys), (
+                f"{name} has a group that is not there"
+            )
+        count = len(catalog.profiles)
+        counted = np.bincount(rows.prof[self._rows()], minlength=count)
+        assert len(counted) == count, "a row has a profile that is not there"
+        assert (counted == catalog.p.refs[:count]).all(), "profiles are not counted by their rows"
+        live = np.nonzero(counted)[0].tolist()
+        assert np.nonzero(self._live)[0].tolist() == live, "other profiles are live than rows use"
+        catalog.validate_keys(live)
 
 
 def _owned(column: NDArray[N], kind: type[N]) -> NDArray[N]:

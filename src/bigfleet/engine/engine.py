@@ -33,7 +33,7 @@ from bigfleet.engine.entries import build_entries
 from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, copied, explain
 from bigfleet.engine.fleet import NEVER, Fleet
 from bigfleet.engine.fold import fold_gangs
-from bigfleet.engine.ids import USED
+from bigfleet.engine.ids import LIVE, USED
 from bigfleet.engine.logbook import compact, logged
 from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
@@ -72,6 +72,7 @@ from bigfleet.engine.reclaim import (
 from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, NeedKey, RollupOutcome
 from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, next_change
 from bigfleet.engine.tally import Columns, Counts
+from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
 from bigfleet.engine.verdict import VerdictBatch
 from bigfleet.engine.view import kept
 from bigfleet.engine.world import (
@@ -161,10 +162,30 @@ class Engine:
 
     def __init__(self, reporter: Reporter | None = None) -> None:
         self.reporter = reporter
+        # For whoever compares this engine's numbers with another's: nothing is given back, so that they stay.
+        self.keeps_numbers = False
         self.catalog = Catalog()
         self.fleet = Fleet(self.catalog)
         self.demand = Demand(self.catalog, self.fleet)
         self.fleet.on_classes = self._complete
+        self._make_scratch()
+        self._clock = np.zeros(1, np.int64)
+        self._epoch = 0
+        self._last: Latest | None = None
+        self._holds: tuple[Policy | None, int] = (None, 0)
+        self._broken = False
+        self._retry_all = True
+        self._doors_changed = True
+        self._seen: World | None = None
+        self._which = np.zeros(16, np.int32)
+        self._out = np.zeros(8, np.int64)
+        self._kept = Tables()
+        self._wants_room = False
+        self._breaker_timer = NEVER
+        self._supplies: tuple[int, dict[int, tuple[int, int, float]]] = (0, {})
+
+    def _make_scratch(self) -> None:
+        """What steps work with, and the log of credit: worth nothing once everything is derived anew."""
         self._lists = made(Lists, 64)
         self._log = made(Log, 64)
         self._late = made(Log, 64)
@@ -176,19 +197,7 @@ class Engine:
         self._tmp = made(Scratch, 64)
         self._victims = made(Victims, 16)
         self._ranked = made(Ranked, MAX_LISTS)
-        self._clock = np.zeros(1, np.int64)
-        self._epoch = 0
-        self._last: Latest | None = None
-        self._holds: tuple[Policy | None, int] = (None, 0)
-        self._broken = False
-        self._retry_all = True
-        self._doors_changed = True
-        self._seen: World | None = None
-        self._which = np.zeros(16, np.int32)
-        self._out = np.zeros(8, np.int64)
         self._by_name = np.zeros(0, np.int32)
-        self._breaker_timer = NEVER
-        self._supplies: tuple[int, dict[int, tuple[int, int, float]]] = (0, {})
 
     # ---- the step --------------------------------------------------------------------------------------------------
 
@@ -265,10 +274,13 @@ class Engine:
         conditions: Conditions,
         rejected: dict[str, int],
     ) -> dict[str, RollupOutcome]:
+        moved = self._give_back()
         catalog, fleet = self.catalog, self.fleet
         rollups = self.demand.apply(demand, policy, now, rejected) if demand is not None else {}
-        if not catalog.keys_are_current():
+        stale = not catalog.keys_are_current()
+        if stale:
             catalog.rekey()
+        if stale or moved:
             catalog.complete_matches()
             fleet.units.forget()
             self.demand.split_all()
@@ -288,7 +300,20 @@ class Engine:
         self._set_breakers(conditions, now)
         last = self._last
         self._doors_changed = last is None or last.conditions.acquire != conditions.acquire or last.policy is not policy
+        if moved:
+            self._kept = self.tables
         return rollups
+
+    def _give_back(self) -> bool:
+        """Drops what nobody uses any more, when there is enough of it; everything is then to be derived anew."""
+        if self.keeps_numbers or not (
+            self._wants_room or overgrown(self.tables, self._kept, int(self.fleet.ids.v.meta[LIVE]))
+        ):
+            return False
+        self._wants_room = False
+        self.catalog = give_back(self.catalog, self.fleet, self.demand)
+        self._make_scratch()
+        return True
 
     def _complete(self) -> None:
         """New classes: what they match, and which units they belong to."""
@@ -572,6 +597,21 @@ class Engine:
     def copy(self) -> Engine:
         """An engine of its own in the same state, for questions that begin with "what if"."""
         return copied(self)
+
+    def give_back(self) -> None:
+        """The next step that decides anything gives back what is unused, however little it is."""
+        self._wants_room = True
+
+    @property
+    def tables(self) -> Tables:
+        """How much is interned."""
+        return tables(self.catalog, self.fleet)
+
+    def validate(self) -> None:
+        """Every invariant of what outlives a step; for tests, between steps."""
+        self.catalog.validate()
+        self.fleet.validate()
+        self.demand.validate()
 
     def machine(self, id: str) -> MachineRow | None:
         """One machine as the engine knows it, None if it does not."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.batches import MachineBatch
 from bigfleet.engine.catalog import (
+    ABSENT,
     BAD_DUPLICATE,
     BAD_ID,
     BAD_PROBABILITY,
@@ -213,6 +214,46 @@ class Fleet:
             self._join(now)
         self.changed = True
 
+    # ---- turnover --------------------------------------------------------------------------------------------------
+
+    def shapes_in_use(self) -> NDArray[np.int64]:
+        return self._in_use(self.v.shape, len(self.catalog.shapes))
+
+    def stamps_in_use(self) -> NDArray[np.int64]:
+        return self._in_use(self.v.stamp, len(self.catalog.stamps))
+
+    def clusters_in_use(self) -> NDArray[np.int64]:
+        """Those that machines name."""
+        # The last place is for machines without one.
+        used = self._in_use(self.v.cluster, len(self.clusters) + 1)
+        return used[used < len(self.clusters)]
+
+    def _in_use(self, column: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+        """Numbers that machines have in a column, ascending."""
+        count = int(self.ids.v.meta[USED])
+        seen = np.zeros(size, bool)
+        seen[column[:count][self.v.state[:count] != 0]] = True
+        return np.nonzero(seen)[0]
+
+    def renumber(
+        self,
+        catalog: Catalog,
+        shapes: NDArray[np.int32],
+        stamps: NDArray[np.int32],
+        clusters: NDArray[np.int32],
+        kept_clusters: NDArray[np.int64],
+    ) -> None:
+        """Goes over to another catalog, given the new numbers by old ones; every machine must then be placed anew."""
+        self.catalog = catalog
+        v = self.v
+        v.shape[:], v.stamp[:], v.cluster[:] = shapes[v.shape], stamps[v.stamp], clusters[v.cluster]
+        self.clusters = [self.clusters[number] for number in kept_clusters.tolist()]
+        self.cluster_index = {name: number for number, name in enumerate(self.clusters)}
+        self.cells = CellStore()
+        self.units = UnitStore(self.cells)
+        for number in range(len(self.clusters)):
+            self.units.add_cluster(number)
+
     def name(self, ids: Sequence[str], now: int) -> None:
         """Tells which ids live demand names; machines that gain or lose a name change class."""
         if ids is self._names:
@@ -251,6 +292,30 @@ class Fleet:
             self.changed = True
             self._work.meta[_CHANGED] = 0
         self.cells.settle(self.ids.v, self.catalog.pair_head)
+
+    def validate(self) -> None:
+        """Every machine is where its columns say, and classes count the machines they have."""
+        catalog, v, cells, members = self.catalog, self.v, self.cells.v, self.cells.members.v
+        assert {name: number for number, name in enumerate(self.clusters)} == self.cluster_index, (
+            "clusters are mixed up"
+        )
+        counted = np.zeros((catalog.class_count, 9), np.int64)
+        for slot in np.nonzero(v.state[: int(self.ids.v.meta[USED])])[0].tolist():
+            text, state, cell, place = self.ids.text(slot), int(v.state[slot]), int(v.cell[slot]), int(v.place[slot])
+            assert self.ids.find(text) == slot, f"{text} is not found again"
+            assert 0 <= v.stamp[slot] < len(catalog.stamps), f"{text} has a stamp that is not there"
+            assert -1 <= v.cluster[slot] < len(self.clusters), f"{text} is in a cluster that is not there"
+            cls = place if cell < 0 else int(cells.cls[cell])
+            counted[cls, state] += 1
+            shape = catalog.shapes[int(v.shape[slot])]
+            named = catalog.texts.intern(text) if text in self._named else ABSENT
+            assert catalog.intern_class(shape, named) == cls, f"{text} is not of the class of its shape"
+            if cell >= 0:
+                assert members.data[int(cells.start[cell]) + place] == slot, f"{text} is not in its place"
+                assert cells.state[cell] == state, f"{text} is in a cell of another state"
+                assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
+        kept = catalog.classes.count[: catalog.class_count, 1:]
+        assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Machine ids: a byte arena with a hash index, slots handed out and taken back, and the text order of ids.
 
 A slot is a row of every machine column. An id's bytes are never overwritten while someone may read them: results of
-earlier steps point into the arena. Order is by UTF-8 bytes; a 7-byte key behind the prefix all ids share decides it
-without touching the arena in nearly every case.
+earlier steps point into the arena, which is packed into another one when most of it belongs to forgotten ids. Order is
+by UTF-8 bytes; a 7-byte key behind the prefix all ids share decides it without touching the arena in nearly every case.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class IdStore:
             v = v._replace(
                 off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots), free=grown(v.free, slots)
             )
-        arena = room(len(v.arena), int(v.meta[BYTES]) + id_bytes)
-        v = v._replace(arena=grown(v.arena, arena))
+        if int(v.meta[BYTES]) + id_bytes > len(v.arena):
+            v = _packed(v, id_bytes)
+        v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
         if (int(v.meta[LIVE]) + int(v.meta[GRAVES]) + records) * 3 > len(v.table) * 2:
             size = 64
             while size * 2 < (int(v.meta[LIVE]) + records) * 4:
@@ -72,6 +73,29 @@ class IdStore:
         """The slot of an id, or -1."""
         data = np.frombuffer(text.encode(), np.uint8) if text else np.zeros(0, np.uint8)
         return find_text(self.v, np.ascontiguousarray(data))
+
+
+def _packed(v: Ids, id_bytes: int) -> Ids:
+    """The ids without the bytes of forgotten ones, if those are most; earlier results go on reading the old columns."""
+    sizes = v.len[: int(v.meta[USED])]
+    alive = int(sizes[sizes > 0].sum())
+    if 2 * alive > int(v.meta[BYTES]):
+        return v
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), off=v.off.copy())
+    pack(v, packed)
+    return packed
+
+
+@kernel
+def pack(old: Ids, new: Ids) -> None:
+    """Copies the bytes of live ids, one behind the other."""
+    at = 0
+    for slot in range(old.meta[USED]):
+        for i in range(old.len[slot]):
+            new.arena[at + i] = old.arena[old.off[slot] + i]
+        new.off[slot] = at
+        at += max(0, old.len[slot])
+    new.meta[BYTES] = at
 
 
 @inner

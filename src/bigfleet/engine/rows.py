@@ -7,6 +7,9 @@ their place in the order of the whole cluster.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bigfleet.engine.columns import grown, made, room, widened
 from bigfleet.engine.jit import I4, I4M, I8, I8M, U1
 from bigfleet.engine.pool import PoolStore
@@ -124,6 +127,30 @@ class DemandStore:
             self.entries = Entries(*(grown(column, size) for column in self.entries))
             self.parts = Parts(*(grown(column, size) for column in self.parts))
 
+    def renumber(
+        self,
+        profiles: NDArray[np.int32],
+        groups: NDArray[np.int32],
+        clusters: NDArray[np.int32],
+        kept_clusters: NDArray[np.int64],
+        resources: NDArray[np.int64],
+    ) -> None:
+        """Puts new numbers for old ones, and keeps some clusters and resources only; entries must be derived anew."""
+        rows, e, count = self.rows, self.entries, len(kept_clusters)
+        rows.prof[:], rows.group[:] = profiles[rows.prof], groups[rows.group]
+        e.prof[:], e.group[:], e.cluster[:] = profiles[e.prof], groups[e.group], clusters[e.cluster]
+        c = made(Clusters, room(16, count), overhead=self.c.overhead.shape[1])
+        for name, column in c._asdict().items():
+            column[:count] = getattr(self.c, name)[kept_clusters]
+        c.fresh[:count] = 1
+        self.c = c._replace(overhead=_picked(c.overhead, resources))
+        self.rows = rows._replace(agg=_picked(rows.agg, resources), unit=_picked(rows.unit, resources))
+        p = self.parts
+        self.parts = p._replace(
+            agg=_picked(p.agg, resources), unit=_picked(p.unit, resources), credit=_picked(p.credit, resources),
+            left=_picked(p.left, resources), rest=_picked(p.rest, resources),
+        )  # fmt: skip
+
     def widen(self, width: int) -> None:
         """More resources: every amounts matrix gets columns."""
         self.c = self.c._replace(overhead=widened(self.c.overhead, width))
@@ -133,3 +160,10 @@ class DemandStore:
             agg=widened(p.agg, width), unit=widened(p.unit, width), credit=widened(p.credit, width),
             left=widened(p.left, width), rest=widened(p.rest, width),
         )  # fmt: skip
+
+
+def _picked(amounts: NDArray[np.int64], resources: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Some columns of an amounts matrix, which has one at least."""
+    if len(resources) == amounts.shape[1]:
+        return amounts
+    return np.ascontiguousarray(amounts[:, resources]) if len(resources) else np.zeros((len(amounts), 1), np.int64)

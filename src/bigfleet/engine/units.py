@@ -67,6 +67,10 @@ class UnitStore:
         self._counts: list[int] = []
         self._classes = 0
 
+    @property
+    def split_count(self) -> int:
+        return len(self._counts)
+
     def add_cluster(self, cluster: int) -> None:
         """A new cluster is one unit without entries."""
         v = self.v

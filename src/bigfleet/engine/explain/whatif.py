@@ -42,6 +42,8 @@ def stepped(
         # A change is tried, not reported by a cluster: nothing about it is suspicious.
         policy = policy.with_(guard=type(policy.guard)())
     trial = copied(engine)
+    # Clusters and amounts of the trial are looked up by the numbers of the engine.
+    trial.keeps_numbers = True
     return trial, trial.step(machines, demand, policy, at, latest.conditions)
 
 

@@ -1,0 +1,98 @@
+"""Turnover: what no machine, row or cluster uses any more is given back, and what stays is numbered anew.
+
+Jobs come and go, and with them profiles, groups, stamps and clusters; tables that only grew would grow for months. When
+one of them has doubled since the last time, everything in use moves into a new catalog and the old one is dropped.
+Numbers decide nothing, so neither does this; they keep their order, because rows are kept by it. Classes, cells and
+units are derived anew afterwards, as they are when live keys change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.catalog import Catalog
+from bigfleet.engine.demand import Demand
+from bigfleet.engine.fleet import Fleet
+from bigfleet.engine.units import MAX_SPLITS
+
+# So much may be added to any table before giving back pays; deriving everything anew costs by the machine.
+ROOM, MACHINES_PER_ROOM = 4096, 16
+# The same for resources, which widen every amounts matrix, and for the bytes of the match matrix.
+RESOURCES_ROOM, MATCH_ROOM = 16, 2**24
+
+
+class Tables(NamedTuple):
+    """How much is interned; every other table is bounded by these."""
+
+    texts: int = 0
+    profiles: int = 0
+    stamps: int = 0
+    shapes: int = 0
+    classes: int = 0
+    clusters: int = 0
+    resources: int = 0
+    match: int = 0
+    splits: int = 0
+
+
+def tables(catalog: Catalog, fleet: Fleet) -> Tables:
+    return Tables(
+        len(catalog.texts.texts),
+        len(catalog.profiles),
+        len(catalog.stamps),
+        len(catalog.shapes),
+        catalog.class_count,
+        len(fleet.clusters),
+        len(catalog.resources),
+        catalog.constraint_count * catalog.class_count,
+        fleet.units.split_count,
+    )
+
+
+def overgrown(now: Tables, before: Tables, machines: int) -> bool:
+    """Whether a table has doubled, and by enough to make giving back worth its while."""
+    room = ROOM + machines // MACHINES_PER_ROOM
+    return (
+        any(size > 2 * kept + room for size, kept in zip(now[:6], before[:6], strict=True))
+        or now.resources > 2 * before.resources + RESOURCES_ROOM
+        or now.match > 2 * before.match + MATCH_ROOM
+        # Clusters beyond the last split are credited whole, which is slower.
+        or now.splits >= MAX_SPLITS > 2 * before.splits
+    )
+
+
+def give_back(catalog: Catalog, fleet: Fleet, demand: Demand) -> Catalog:
+    """Moves machines and demand to a catalog of what they use; call between steps, then derive classes, cells, units.
+
+    Nothing may be half applied: the entries must be those of the rows.
+    """
+    resources = demand.resources_in_use()
+    fresh = catalog.emptied(catalog.resources[column] for column in resources.tolist())
+    profiles, groups = demand.profiles_in_use(), demand.groups_in_use()
+    shapes, stamps = fleet.shapes_in_use(), fleet.stamps_in_use()
+    clusters = np.union1d(fleet.clusters_in_use(), demand.clusters_in_use())
+    texts = catalog.texts.texts
+    new_groups = _renumbered(groups, len(texts), lambda number: fresh.texts.intern(texts[number]))
+    new_profiles = _renumbered(
+        profiles, len(catalog.profiles), lambda number: fresh.intern_profile(catalog.profiles[number])
+    )
+    new_shapes = _renumbered(shapes, len(catalog.shapes), lambda number: fresh.intern_shape(catalog.shapes[number]))
+    new_stamps = _renumbered(stamps, len(catalog.stamps), lambda number: fresh.intern_stamp(catalog.stamps[number]))
+    # The last place is what -1, no cluster, finds.
+    new_clusters = np.full(len(fleet.clusters) + 1, -1, np.int32)
+    new_clusters[clusters] = np.arange(len(clusters))
+    fleet.renumber(fresh, new_shapes, new_stamps, new_clusters, clusters)
+    demand.renumber(fresh, new_profiles, new_groups, new_clusters, clusters, resources)
+    return fresh
+
+
+def _renumbered(used: Iterable[np.int64], size: int, intern: Callable[[int], int]) -> NDArray[np.int32]:
+    """New numbers by old ones; what is not used has number 0, and nobody reads it."""
+    numbers = np.zeros(max(1, size), np.int32)
+    for number in used:
+        numbers[number] = intern(int(number))
+    return numbers
