@@ -15,8 +15,8 @@ import numpy as np
 
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.engine.columns import appended, grown, made, room, widened
-from bigfleet.engine.ids import bytes_less
 from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M, inner, kernel
+from bigfleet.engine.texts import TextTable
 from bigfleet.engine.view import View, view
 from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.penalty import bucket_dollars
@@ -35,16 +35,6 @@ MAX_LABELS = 256
 
 NO_KEY, HOSTNAME = -1, -2
 ABSENT, UNNAMED = -1, -2
-
-
-@view
-class Texts(View):
-    """Bytes of every interned text, for comparisons inside kernels."""
-
-    arena: U1
-    off: I8
-    len: I4
-    key: I8
 
 
 @view
@@ -111,48 +101,6 @@ class _Rules(View):
     value_first: I4
     values: I4
     tolerations: I4
-
-
-class TextTable:
-    """Text to number and back; number 0 is the empty text."""
-
-    def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-        self.texts: list[str] = []
-        self.v = Texts(np.zeros(64, np.uint8), np.zeros(16, np.int64), np.zeros(16, np.int32), np.zeros(16, np.int64))
-        self._bytes = 0
-        self.intern("")
-
-    def intern(self, text: str) -> int:
-        found = self.index.get(text)
-        if found is not None:
-            return found
-        number = self.index[text] = len(self.texts)
-        self.texts.append(text)
-        data = text.encode()
-        v = self.v
-        if number >= len(v.off):
-            size = room(len(v.off), number + 1)
-            v = v._replace(off=grown(v.off, size), len=grown(v.len, size), key=grown(v.key, size))
-        v = v._replace(arena=grown(v.arena, room(len(v.arena), self._bytes + len(data))))
-        v.arena[self._bytes : self._bytes + len(data)] = np.frombuffer(data, np.uint8)
-        v.off[number] = self._bytes
-        v.len[number] = len(data)
-        v.key[number] = int.from_bytes(data[:7].ljust(7, b"\0"), "big")
-        self._bytes += len(data)
-        self.v = v
-        return number
-
-
-@inner
-def text_less(texts: Texts, a: int, b: int) -> bool:
-    x = texts.key[a]
-    y = texts.key[b]
-    if x != y:
-        return bool(x < y)
-    if a == b:
-        return False
-    return bytes_less(texts.arena, texts.off[a], texts.len[a], texts.off[b], texts.len[b])
 
 
 class Catalog:

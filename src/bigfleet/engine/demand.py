@@ -260,9 +260,8 @@ class Demand:
     def _merge(self, rollup: Rollup, columns: NDArray[np.int64], rejected: dict[str, int]) -> None:
         catalog = self.catalog
         count = len(rollup)
-        intern_profile, intern = catalog.intern_profile, catalog.texts.intern
-        profiles = np.array([intern_profile(profile) for profile in rollup.profiles] or [0], np.int32)
-        groups = np.array([intern(group) for group in rollup.groups], np.int32) if rollup.groups else _NOBODY
+        profiles = np.array([catalog.intern_profile(profile) for profile in rollup.profiles] or [0], np.int32)
+        groups = np.array(catalog.texts.intern_all(rollup.groups), np.int32) if rollup.groups else _NOBODY
         if count > len(self._in.prof):
             kept = self._in._asdict()
             self._in = Incoming(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigfleet.engine.catalog import Profiles, Texts, text_less
+from bigfleet.engine.catalog import Profiles
 from bigfleet.engine.cells import Owners
 from bigfleet.engine.demand import unit_order
 from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.pool import Pool, give_chunk
 from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PLAIN, SPREAD, Clusters, Entries, Parts, Rows
+from bigfleet.engine.texts import Texts, text_less
 from bigfleet.engine.units import Units, unit_of_con
 
 _SATURATED = 4611686018427387904

@@ -76,7 +76,8 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand) -> Catalog:
     shapes, stamps = fleet.shapes_in_use(), fleet.stamps_in_use()
     clusters = np.union1d(fleet.clusters_in_use(), demand.clusters_in_use())
     texts = catalog.texts.texts
-    new_groups = _renumbered(groups, len(texts), lambda number: fresh.texts.intern(texts[number]))
+    new_groups = np.zeros(len(texts), np.int32)
+    new_groups[groups] = fresh.texts.intern_all([texts[number] for number in groups.tolist()])
     new_profiles = _renumbered(
         profiles, len(catalog.profiles), lambda number: fresh.intern_profile(catalog.profiles[number])
     )

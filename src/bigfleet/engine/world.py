@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bigfleet.engine.catalog import Classes, Domains, Profiles, Texts
+from bigfleet.engine.catalog import Classes, Domains, Profiles
 from bigfleet.engine.cells import Cells, Owners
 from bigfleet.engine.ids import Ids
 from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.rows import Clusters, Entries, Parts, Rows
+from bigfleet.engine.texts import Texts
 from bigfleet.engine.units import Units
 from bigfleet.engine.view import View, view
 
