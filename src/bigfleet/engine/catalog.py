@@ -13,9 +13,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bigfleet.engine.batches import Shape, Stamp
-from bigfleet.engine.columns import appended, grown, made, room, widened
-from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M, inner, kernel
+from bigfleet.engine.batches import Shape
+from bigfleet.engine.classes import ABSENT, HOSTNAME, Classes
+from bigfleet.engine.columns import grown, made, room, widened
+from bigfleet.engine.jit import F8, I4, I8, I8M, U1M
+from bigfleet.engine.matching import Matching, Numbered
+from bigfleet.engine.stamps import StampTable
 from bigfleet.engine.texts import TextTable
 from bigfleet.engine.view import View, view
 from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
@@ -24,7 +27,6 @@ from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
 from bigfleet.model.spread import Spread
-from bigfleet.model.taint import Taint, Toleration, tolerates
 
 # Codes of rejected machine records, in the order in which they are looked for.
 REJECTIONS = (
@@ -33,25 +35,8 @@ REJECTIONS = (
 BAD_PRICE, BAD_PROBABILITY, BAD_ID, BAD_DUPLICATE, BAD_STATE, BAD_STRUCTURE, BAD_LABELS, BAD_RANGE = range(1, 9)
 MAX_LABELS = 256
 
-NO_KEY, HOSTNAME = -1, -2
-ABSENT, UNNAMED = -1, -2
-
-
-@view
-class Classes(View):
-    """One row per class. `value` and `dom` have a column per live key; `count` one per machine state."""
-
-    price: F8
-    risk: F8
-    alloc: I8M
-    value: I4M
-    dom: I4M
-    named: I4
-    offer: I4
-    taints: I4
-    broken: U1
-    hold: I8
-    count: I8M
+NO_KEY = -1
+UNNAMED = -2
 
 
 @view
@@ -91,18 +76,6 @@ class Domains(View):
     meta: I8
 
 
-@view
-class _Rules(View):
-    """Constraint sets as columns: set c has requirements `first[c] .. first[c + 1]`."""
-
-    first: I4
-    key: I4
-    operator: I4
-    value_first: I4
-    values: I4
-    tolerations: I4
-
-
 class Catalog:
     """Owns everything interned except machine ids, clusters and rows."""
 
@@ -128,44 +101,17 @@ class Catalog:
         self._class_index: dict[object, int] = {}
         self._class_shape: list[Shape] = []
         self.classes = _empty_classes(1)
-        self._taint_sets: list[tuple[Taint, ...]] = []
-        self._taint_index: dict[tuple[Taint, ...], int] = {}
-        self._toleration_sets: list[tuple[Toleration, ...]] = []
-        self._toleration_index: dict[tuple[Toleration, ...], int] = {}
-        self._tolerated = np.zeros((4, 4), np.uint8)
-        self._con_index: dict[tuple[tuple[Requirement, ...], tuple[Toleration, ...]], int] = {}
-        self._cons: list[tuple[tuple[Requirement, ...], tuple[Toleration, ...]]] = []
-        self._con_done = 0
-        self._class_done = 0
-        self.match = np.zeros((4, 16), np.uint8)
-        self._rules = made(_Rules, 16)
-        # Constraint sets, requirements and values that `_rules` has.
-        self._ruled = (0, 0, 0)
+        self.matching = Matching(self.texts, self._key_column)
         self.profiles: list[Profile] = []
         self._profile_index: dict[str, int] = {}
         self._profile_seen: dict[int, tuple[Profile, int]] = {}
         self.p = made(Profiles, 16)
         self._precedence: list[tuple[int, int, int]] = []
-        self.stamps: list[Stamp] = []
-        self._stamp_index: dict[Stamp, int] = {}
-        self._stamp_seen: dict[int, tuple[Stamp, int]] = {}
-        self.stamp_binding = np.zeros(16, np.int32)
-        self.stamp_pair = np.zeros(16, np.int32)
-        self._binding_index: dict[tuple[int, float, float, int], int] = {}
-        self.binding_priority = np.zeros(16, np.int64)
-        self.binding_interruption = np.zeros(16)
-        self.binding_reclamation = np.zeros(16)
-        self.binding_group = np.zeros(16, np.int32)
-        self._pair_index: dict[tuple[int, int], int] = {}
-        self.pair_head = np.full(16, -1, np.int32)
-        self.pair_fingerprint = np.zeros(16, np.int32)
-        self.pair_group = np.zeros(16, np.int32)
-        self.pair_table = np.full(64, -1, np.int32)
+        self.stamps = StampTable(self.texts)
         self.domain_texts: list[str] = []
         self._domain_index: dict[tuple[str, int], int] = {}
         self.domains = _empty_domains(1)
         self._domain_ranked = 0
-        self.intern_stamp(Stamp())
 
     # ---- resources -------------------------------------------------------------------------------------------------
 
@@ -270,8 +216,7 @@ class Catalog:
         self._domain_index, self.domain_texts, self._domain_ranked = {}, [], 0
         self.domains = _empty_domains(self.width)
         self.classes = _empty_classes(self.width, max(1, len(self.keys)))
-        self._con_done = self._class_done = 0
-        self._ruled = (0, 0, 0)
+        self.matching.forget_classes()
         for number, shape in enumerate(self.shapes):
             if not self.shape_bad[number]:
                 self.shape_class[number] = self.intern_class(shape, ABSENT)
@@ -361,7 +306,7 @@ class Catalog:
             c.dom[number, column] = ABSENT if value is None else self._intern_domain(self.keys[column], value)
         c.named[number] = UNNAMED if named == ABSENT else named
         c.offer[number] = self._intern_offer((shape.provider, shape.instance_type, shape.zone, shape.capacity_type))
-        c.taints[number] = self._intern_taints(taints)
+        c.taints[number] = self.matching.intern_taints(taints)
         c.broken[number] = 0
         c.hold[number] = 0
         c.count[number] = 0
@@ -370,10 +315,6 @@ class Catalog:
     @property
     def class_count(self) -> int:
         return len(self._class_shape)
-
-    @property
-    def constraint_count(self) -> int:
-        return len(self._cons)
 
     def machines_by_state(self) -> dict[int, int]:
         return dict(enumerate(self.classes.count[: self.class_count].sum(axis=0).tolist()[1:], 1))
@@ -400,24 +341,6 @@ class Catalog:
         order = sorted(range(len(self.domain_texts)), key=lambda number: self.domain_texts[number].encode())
         self.domains.rank[order] = np.arange(len(order), dtype=np.int32)
         self._domain_ranked = len(self.domain_texts)
-
-    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
-        number = self._taint_index.setdefault(taints, len(self._taint_sets))
-        if number == len(self._taint_sets):
-            self._taint_sets.append(taints)
-            self._tolerated = widened(self._tolerated, room(self._tolerated.shape[1], number + 1))
-            for row, tolerations in enumerate(self._toleration_sets):
-                self._tolerated[row, number] = tolerates(tolerations, taints)
-        return number
-
-    def _intern_tolerations(self, tolerations: tuple[Toleration, ...]) -> int:
-        number = self._toleration_index.setdefault(tolerations, len(self._toleration_sets))
-        if number == len(self._toleration_sets):
-            self._toleration_sets.append(tolerations)
-            self._tolerated = grown(self._tolerated, room(len(self._tolerated), number + 1))
-            for column, taints in enumerate(self._taint_sets):
-                self._tolerated[number, column] = tolerates(tolerations, taints)
-        return number
 
     # ---- profiles --------------------------------------------------------------------------------------------------
 
@@ -449,11 +372,11 @@ class Catalog:
             "reclamation": profile.reclamation_bucket,
             "interruption_dollars": bucket_dollars(profile.interruption_bucket),
             "reclamation_dollars": bucket_dollars(profile.reclamation_bucket),
-            "con": self._intern_con(profile),
+            "con": self.matching.intern_con(profile),
             "same": self._key_column(same.key if same is not None else None),
             "spread": NO_KEY if spread is None else self._key_column(spread.topology_key),
             "skew": spread.enforced_skew if spread is not None else 1,
-            "pair": self.intern_pair(text, 0),
+            "pair": self.stamps.intern_pair(text, 0),
             "folded": number,
             "precedence": 0,
             "refs": 0,
@@ -473,135 +396,28 @@ class Catalog:
             self.p.folded[number] = folded
         return number
 
-    def _intern_con(self, profile: Profile) -> int:
-        key = (profile.requirements, profile.tolerations)
-        number = self._con_index.setdefault(key, len(self._cons))
-        if number == len(self._cons):
-            self._cons.append(key)
-            self._intern_tolerations(profile.tolerations)
-        return number
+    @property
+    def match(self) -> U1M:
+        """Which constraint set (row) matches which class (column)."""
+        return self.matching.match
+
+    @property
+    def constraint_count(self) -> int:
+        return self.matching.count
 
     def complete_matches(self) -> bool:
         """Computes what is missing of the match matrix; True if something was."""
-        cons, classes = len(self._cons), len(self._class_shape)
-        if cons == self._con_done and classes == self._class_done:
-            return False
-        if cons > len(self.match) or classes > self.match.shape[1]:
-            made = np.zeros((room(len(self.match), cons), room(self.match.shape[1], classes)), np.uint8)
-            made[: len(self.match), : self.match.shape[1]] = self.match
-            self.match = made
-        self._extend_rules()
-        fill_matches(self.match, self._rules, self.classes, self._tolerated, self._con_done, cons, 0, classes)
-        fill_matches(
-            self.match, self._rules, self.classes, self._tolerated, 0, self._con_done, self._class_done, classes
-        )
-        self._con_done, self._class_done = cons, classes
-        return True
-
-    def _extend_rules(self) -> None:
-        """Constraint sets that are new, as columns."""
-        sets, rules, listed = self._ruled
-        first: list[int] = []
-        key: list[int] = []
-        operator: list[int] = []
-        value_first: list[int] = []
-        values: list[int] = []
-        tolerations: list[int] = []
-        for requirements, tolerated in self._cons[sets:]:
-            for requirement in requirements:
-                key.append(self._key_column(requirement.key))
-                operator.append(int(requirement.operator))
-                values.extend(sorted(self.texts.intern(value) for value in requirement.values))
-                value_first.append(listed + len(values))
-            first.append(rules + len(key))
-            tolerations.append(self._toleration_index[tolerated])
-        r = self._rules
-        self._rules = _Rules(
-            appended(r.first, sets + 1, first),
-            appended(r.key, rules, key),
-            appended(r.operator, rules, operator),
-            appended(r.value_first, rules + 1, value_first),
-            appended(r.values, listed, values),
-            appended(r.tolerations, sets, tolerations),
-        )
-        self._ruled = (len(self._cons), rules + len(key), listed + len(values))
-
-    # ---- stamps ----------------------------------------------------------------------------------------------------
-
-    def intern_stamp(self, stamp: Stamp) -> int:
-        seen = self._stamp_seen.get(id(stamp))
-        if seen is not None:
-            return seen[1]
-        number = self._find_stamp(stamp)
-        if len(self._stamp_seen) > 2 * len(self.stamps) + 1024:
-            self._stamp_seen.clear()
-        self._stamp_seen[id(stamp)] = (stamp, number)
-        return number
-
-    def _find_stamp(self, stamp: Stamp) -> int:
-        found = self._stamp_index.get(stamp)
-        if found is not None:
-            return found
-        number = self._stamp_index[stamp] = len(self.stamps)
-        self.stamps.append(stamp)
-        size = room(len(self.stamp_binding), number + 1)
-        self.stamp_binding = grown(self.stamp_binding, size)
-        self.stamp_pair = grown(self.stamp_pair, size)
-        group = self.texts.intern(stamp.group)
-        key = (stamp.priority, _dollars(stamp.interruption_dollars), _dollars(stamp.reclamation_dollars), group)
-        self.stamp_binding[number] = self._intern_binding(key)
-        self.stamp_pair[number] = self.intern_pair(self.texts.intern(stamp.fingerprint), group)
-        return number
-
-    def _intern_binding(self, key: tuple[int, float, float, int]) -> int:
-        found = self._binding_index.get(key)
-        if found is not None:
-            return found
-        number = self._binding_index[key] = len(self._binding_index)
-        size = room(len(self.binding_group), number + 1)
-        for name, value in zip(("priority", "interruption", "reclamation", "group"), key, strict=True):
-            column = grown(getattr(self, f"binding_{name}"), size)
-            column[number] = value
-            setattr(self, f"binding_{name}", column)
-        return number
-
-    def intern_pair(self, fingerprint: int, group: int) -> int:
-        """The number of an attribution (fingerprint, group); kernels find it again with `find_pair`."""
-        found = self._pair_index.get((fingerprint, group))
-        if found is not None:
-            return found
-        number = self._pair_index[fingerprint, group] = len(self._pair_index)
-        size = room(len(self.pair_head), number + 1)
-        self.pair_head = grown(self.pair_head, size, -1)
-        self.pair_fingerprint = grown(self.pair_fingerprint, size)
-        self.pair_group = grown(self.pair_group, size)
-        self.pair_fingerprint[number] = fingerprint
-        self.pair_group[number] = group
-        if len(self._pair_index) * 2 > len(self.pair_table):
-            self.pair_table = np.full(len(self.pair_table) * 2, -1, np.int32)
-            for each in range(number):
-                self._index_pair(each)
-        self._index_pair(number)
-        return number
-
-    def _index_pair(self, number: int) -> None:
-        mask = len(self.pair_table) - 1
-        at = pair_hash(int(self.pair_fingerprint[number]), int(self.pair_group[number])) & mask
-        while self.pair_table[at] >= 0:
-            at = (at + 1) & mask
-        self.pair_table[at] = number
+        return self.matching.complete(self.classes, self.class_count)
 
     # ---- checking --------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
         """Tables and indexes are each other's inverse, and numbers point at what they stand for."""
-        numbered = (
+        numbered: tuple[Numbered, ...] = (
             ("texts", self.texts.texts, self.texts.index),
             ("profiles", [profile.fingerprint for profile in self.profiles], self._profile_index),
-            ("constraint sets", self._cons, self._con_index),
             ("offers", self.offers, self._offer_index),
-            ("taints", self._taint_sets, self._taint_index),
-            ("tolerations", self._toleration_sets, self._toleration_index),
+            *self.matching.numbered(),
         )
         for name, table, index in numbered:
             assert dict(zip(table, range(len(table)), strict=True)) == index, f"{name} are not what their index says"
@@ -612,69 +428,13 @@ class Catalog:
         triples = [(-p.priority, -p.interruption_bucket, -p.reclamation_bucket) for p in self.profiles]
         for number, profile in enumerate(self.profiles):
             assert texts[int(self.p.text[number])] == profile.fingerprint, f"profile {number} has another's text"
-            key = (profile.requirements, profile.tolerations)
-            assert self._cons[int(self.p.con[number])] == key, f"profile {number} has another's constraints"
+            con = self.matching.constraints(int(self.p.con[number]))
+            assert con == (profile.requirements, profile.tolerations), f"profile {number} has another's constraints"
             assert self._precedence[int(self.p.precedence[number])] == triples[number], f"profile {number} is misplaced"
             folded = self.profiles[int(self.p.folded[number])]
             assert folded.fingerprint == _folded(profile).fingerprint, f"profile {number} folds into another"
         assert self._precedence == sorted(set(triples)), "precedence ranks what no profile has"
-        for number, stamp in enumerate(self.stamps):
-            pair, binding = int(self.stamp_pair[number]), int(self.stamp_binding[number])
-            told = (texts[int(self.pair_fingerprint[pair])], texts[int(self.pair_group[pair])])
-            assert told == (stamp.fingerprint, stamp.group), f"stamp {number} is attributed to {told}"
-            assert int(self.binding_priority[binding]) == stamp.priority, f"stamp {number} is bound otherwise"
-
-
-@inner
-def pair_hash(fingerprint: int, group: int) -> int:
-    value = (int(fingerprint) * 668265263 + int(group) * 374761393 + 12345) & 0x7FFFFFFFFFFF
-    return (value ^ (value >> 17)) & 0x7FFFFFFF
-
-
-@inner
-def find_pair(table: I4, fingerprints: I4, groups: I4, fingerprint: int, group: int) -> int:
-    """The number of an attribution, or -1 if no stamp ever carried it."""
-    mask = len(table) - 1
-    at = pair_hash(fingerprint, group) & mask
-    while table[at] >= 0:
-        pair = table[at]
-        if fingerprints[pair] == fingerprint and groups[pair] == group:
-            return pair
-        at = (at + 1) & mask
-    return -1
-
-
-@kernel
-def fill_matches(
-    match: U1M, rules: _Rules, classes: Classes, tolerated: U1M, con0: int, con1: int, class0: int, class1: int
-) -> None:
-    for con in range(con0, con1):
-        for cls in range(class0, class1):
-            good = tolerated[rules.tolerations[con], classes.taints[cls]] != 0
-            for r in range(rules.first[con], rules.first[con + 1]):
-                if not good:
-                    break
-                column = rules.key[r]
-                value = classes.named[cls] if column == HOSTNAME else classes.value[cls, column]
-                operator = rules.operator[r]
-                present = value != ABSENT
-                listed = False
-                for v in range(rules.value_first[r], rules.value_first[r + 1]):
-                    if rules.values[v] == value:
-                        listed = True
-                if operator == 1:
-                    good = present and listed
-                elif operator == 2:
-                    good = not listed
-                elif operator == 3:
-                    good = present
-                elif operator == 4:
-                    good = not present
-                elif operator == 5:
-                    good = present and (listed or rules.value_first[r] == rules.value_first[r + 1])
-                else:
-                    good = False
-            match[con, cls] = good
+        self.stamps.validate()
 
 
 def _lookup(shape: Shape, labels: dict[str, str], key: str) -> str | None:
@@ -723,10 +483,6 @@ def _folded(profile: Profile) -> Profile:
         profile.reclamation_bucket,
         profile.tolerations,
     )
-
-
-def _dollars(amount: float) -> float:
-    return amount + 0.0 if amount > 0 else 0.0
 
 
 def _empty_classes(width: int, keys: int = 1) -> Classes:

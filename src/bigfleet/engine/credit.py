@@ -7,11 +7,11 @@ cluster's crediting stops and the shard-wide pass goes on from there.
 
 from __future__ import annotations
 
-from bigfleet.engine.catalog import find_pair
 from bigfleet.engine.cells import CREATING, NEW, OWNER_CREATING
 from bigfleet.engine.ids import id_less
 from bigfleet.engine.jit import I8M, inner
 from bigfleet.engine.rows import FOLDED
+from bigfleet.engine.stamps import find_pair
 from bigfleet.engine.world import CELLS_USED, LISTS_USED, LOG_USED, Log, World
 
 # So many machines of the largest allocatable can be added up.

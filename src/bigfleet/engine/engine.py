@@ -632,18 +632,18 @@ class Engine:
 
     def _world(self) -> World:
         catalog, cells, store = self.catalog, self.fleet.cells, self.demand.store
-        before = self._seen
+        stamps, before = catalog.stamps, self._seen
         self._seen = kept(
             before, World,
             store.c, store.rows, store.entries, store.parts, catalog.p, catalog.classes, catalog.match, cells.v,
             cells.owners, self.fleet.units.v, cells.lists.v, self.fleet.ids.v, catalog.texts.v, catalog.domains,
             kept(
                 before.pairs if before is not None else None, Pairs,
-                catalog.pair_table, catalog.pair_fingerprint, catalog.pair_group, catalog.pair_head,
+                stamps.pair_table, stamps.pair_fingerprint, stamps.pair_group, stamps.pair_head,
             ),
             kept(
                 before.bind if before is not None else None, Bindings,
-                catalog.binding_priority, catalog.binding_interruption, catalog.binding_reclamation,
+                stamps.binding_priority, stamps.binding_interruption, stamps.binding_reclamation,
             ),
             self._lists, self._log, self._late, self._got, self._free, self._uni, self._tmp,
         )  # fmt: skip

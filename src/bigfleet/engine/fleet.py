@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.batches import MachineBatch
 from bigfleet.engine.catalog import (
-    ABSENT,
     BAD_DUPLICATE,
     BAD_ID,
     BAD_PROBABILITY,
@@ -49,6 +48,7 @@ from bigfleet.engine.cells import (
     make_cell,
     touch,
 )
+from bigfleet.engine.classes import ABSENT
 from bigfleet.engine.columns import grown, made
 from bigfleet.engine.ids import USED, Ids, IdStore, align_ids, forget_id, hash_bytes, intern_id
 from bigfleet.engine.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch
@@ -160,7 +160,7 @@ class Fleet:
         """Takes over a batch of records; counts the bad ones."""
         catalog = self.catalog
         shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
-        stamps = _interned(batch.stamp, None, batch.stamps, catalog.intern_stamp)
+        stamps = _interned(batch.stamp, None, batch.stamps, catalog.stamps.intern_stamp)
         clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
         empty = _empty_names(batch.clusters)
         self.on_classes()
@@ -199,7 +199,7 @@ class Fleet:
     def place_all(self, now: int) -> None:
         """Puts every machine into its cell anew, after classes changed."""
         self.cells.clear()
-        self.catalog.pair_head[:] = -1
+        self.catalog.stamps.pair_head[:] = -1
         self.catalog.classes.count[:] = 0
         self._work.meta[_TIMED] = 0
         self._work.meta[_NEXT_DUE] = NEVER
@@ -220,7 +220,7 @@ class Fleet:
         return self._in_use(self.v.shape, len(self.catalog.shapes))
 
     def stamps_in_use(self) -> NDArray[np.int64]:
-        return self._in_use(self.v.stamp, len(self.catalog.stamps))
+        return self._in_use(self.v.stamp, len(self.catalog.stamps.stamps))
 
     def clusters_in_use(self) -> NDArray[np.int64]:
         """Those that machines name."""
@@ -291,7 +291,7 @@ class Fleet:
         if int(self._work.meta[_CHANGED]):
             self.changed = True
             self._work.meta[_CHANGED] = 0
-        self.cells.settle(self.ids.v, self.catalog.pair_head)
+        self.cells.settle(self.ids.v, self.catalog.stamps.pair_head)
 
     def validate(self) -> None:
         """Every machine is where its columns say, and classes count the machines they have."""
@@ -303,7 +303,7 @@ class Fleet:
         for slot in np.nonzero(v.state[: int(self.ids.v.meta[USED])])[0].tolist():
             text, state, cell, place = self.ids.text(slot), int(v.state[slot]), int(v.cell[slot]), int(v.place[slot])
             assert self.ids.find(text) == slot, f"{text} is not found again"
-            assert 0 <= v.stamp[slot] < len(catalog.stamps), f"{text} has a stamp that is not there"
+            assert 0 <= v.stamp[slot] < len(catalog.stamps.stamps), f"{text} has a stamp that is not there"
             assert -1 <= v.cluster[slot] < len(self.clusters), f"{text} is in a cluster that is not there"
             cls = place if cell < 0 else int(cells.cls[cell])
             counted[cls, state] += 1
@@ -354,11 +354,11 @@ class Fleet:
         )
 
     def _keys(self) -> Keys:
-        c = self.catalog
+        c, stamps = self.catalog, self.catalog.stamps
         self._keyed = kept(
             self._keyed, Keys,
-            c.shape_class, c.shape_bad, c.classes.price, c.classes.count, c.stamp_binding, c.stamp_pair,
-            c.binding_reclamation, c.binding_group, c.pair_head, c.pair_group,
+            c.shape_class, c.shape_bad, c.classes.price, c.classes.count, stamps.stamp_binding, stamps.stamp_pair,
+            stamps.binding_reclamation, stamps.binding_group, stamps.pair_head, stamps.pair_group,
             self.units.v,
         )  # fmt: skip
         return self._keyed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigfleet.engine.catalog import Classes, Domains, Profiles, find_pair
+from bigfleet.engine.catalog import Domains, Profiles
 from bigfleet.engine.cells import (
     CONFIGURED,
     CONFIGURING,
@@ -14,9 +14,11 @@ from bigfleet.engine.cells import (
     Cells,
     Owners,
 )
+from bigfleet.engine.classes import Classes
 from bigfleet.engine.jit import I4, I8M, U1M, inner, kernel
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.rows import Clusters, Rows
+from bigfleet.engine.stamps import find_pair
 from bigfleet.engine.units import Units, unit_of_con
 from bigfleet.engine.world import Pairs
 

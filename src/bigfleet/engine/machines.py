@@ -107,7 +107,7 @@ def _row(fleet: Fleet, slot: int, id: str) -> MachineRow:
         state=state,
         shape=catalog.shapes[int(v.shape[slot])],
         cluster=fleet.clusters[cluster] if cluster >= 0 else "",
-        stamp=catalog.stamps[int(v.stamp[slot])],
+        stamp=catalog.stamps.stamps[int(v.stamp[slot])],
         not_before=int(v.not_before[slot]),
         idle_since=int(v.idle_since[slot]) if state == IDLE else None,
     )

@@ -43,7 +43,7 @@ def tables(catalog: Catalog, fleet: Fleet) -> Tables:
     return Tables(
         len(catalog.texts.texts),
         len(catalog.profiles),
-        len(catalog.stamps),
+        len(catalog.stamps.stamps),
         len(catalog.shapes),
         catalog.class_count,
         len(fleet.clusters),
@@ -82,7 +82,8 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand) -> Catalog:
         profiles, len(catalog.profiles), lambda number: fresh.intern_profile(catalog.profiles[number])
     )
     new_shapes = _renumbered(shapes, len(catalog.shapes), lambda number: fresh.intern_shape(catalog.shapes[number]))
-    new_stamps = _renumbered(stamps, len(catalog.stamps), lambda number: fresh.intern_stamp(catalog.stamps[number]))
+    known = catalog.stamps.stamps
+    new_stamps = _renumbered(stamps, len(known), lambda number: fresh.stamps.intern_stamp(known[number]))
     # The last place is what -1, no cluster, finds.
     new_clusters = np.full(len(fleet.clusters) + 1, -1, np.int32)
     new_clusters[clusters] = np.arange(len(clusters))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bigfleet.engine.catalog import Classes, Domains, Profiles
+from bigfleet.engine.catalog import Domains, Profiles
 from bigfleet.engine.cells import Cells, Owners
+from bigfleet.engine.classes import Classes
 from bigfleet.engine.ids import Ids
 from bigfleet.engine.jit import F8, I4, I4M, I8, I8M, U1, U1M
 from bigfleet.engine.pool import Pool
