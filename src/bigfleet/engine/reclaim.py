@@ -16,9 +16,9 @@ from bigfleet.engine.cells import (
     order_members,
     sort_slots,
 )
-from bigfleet.engine.fleet import Slots
 from bigfleet.engine.ids import id_less
 from bigfleet.engine.jit import I4, I8, inner, kernel
+from bigfleet.engine.placing import Slots
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.preempt import TAKES, Victims
 from bigfleet.engine.world import World
