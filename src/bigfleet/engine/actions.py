@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.cells import IDLE, order_members
+from bigfleet.engine.cells import IDLE
 from bigfleet.engine.jit import I4, U1, kernel
+from bigfleet.engine.members import order_members
 from bigfleet.engine.policy import drain_grace_seconds
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.results import Action, ActionKind, Disposition, NeedKey, Reason

@@ -38,21 +38,7 @@ from bigfleet.engine.logbook import compact, logged
 from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
 from bigfleet.engine.policy import Policy
-from bigfleet.engine.preempt import (
-    BLOCKS,
-    MAX_LISTS,
-    TAKES,
-    Ranked,
-    Victims,
-    Weights,
-    count_blocks,
-    forget_lost,
-    make_blocks,
-    take_draining,
-    take_victims,
-    victim_slots,
-    wanting,
-)
+from bigfleet.engine.preempt import take_draining, take_victims, wanting
 from bigfleet.engine.reclaim import (
     BINDINGS,
     CAPPED,
@@ -74,6 +60,18 @@ from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, ne
 from bigfleet.engine.tally import Columns, Counts
 from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
 from bigfleet.engine.verdict import VerdictBatch
+from bigfleet.engine.victims import (
+    BLOCKS,
+    MAX_LISTS,
+    TAKES,
+    Ranked,
+    Victims,
+    Weights,
+    count_blocks,
+    forget_lost,
+    make_blocks,
+    victim_slots,
+)
 from bigfleet.engine.view import kept
 from bigfleet.engine.world import (
     BUCKETS,

@@ -13,14 +13,13 @@ from bigfleet.engine.cells import (
     CONFIGURED,
     OWNER_HELD_IDLE,
     OWNER_IDLE,
-    order_members,
-    sort_slots,
 )
 from bigfleet.engine.ids import id_less
 from bigfleet.engine.jit import I4, I8, inner, kernel
+from bigfleet.engine.members import order_members, sort_slots
 from bigfleet.engine.placing import Slots
 from bigfleet.engine.pool import Pool
-from bigfleet.engine.preempt import TAKES, Victims
+from bigfleet.engine.victims import TAKES, Victims
 from bigfleet.engine.world import World
 
 # Places in the `out` column of `reclaim` and `release`, and of `survey`.
