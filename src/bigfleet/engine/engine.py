@@ -26,15 +26,13 @@ from bigfleet.engine.assign import (
 )
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog import Catalog
-from bigfleet.engine.cells import OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
-from bigfleet.engine.columns import grown, made, room
+from bigfleet.engine.columns import grown, room
 from bigfleet.engine.demand import Demand
 from bigfleet.engine.entries import build_entries
 from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, copied, explain
 from bigfleet.engine.fleet import NEVER, Fleet
 from bigfleet.engine.fold import fold_gangs
 from bigfleet.engine.ids import LIVE, USED
-from bigfleet.engine.logbook import compact, logged
 from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
 from bigfleet.engine.policy import Policy
@@ -62,9 +60,7 @@ from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
 from bigfleet.engine.verdict import VerdictBatch
 from bigfleet.engine.victims import (
     BLOCKS,
-    MAX_LISTS,
     TAKES,
-    Ranked,
     Victims,
     Weights,
     count_blocks,
@@ -73,17 +69,11 @@ from bigfleet.engine.victims import (
     victim_slots,
 )
 from bigfleet.engine.view import kept
+from bigfleet.engine.workbench import Workbench
 from bigfleet.engine.world import (
-    BUCKETS,
-    Acquired,
     Bindings,
-    Free,
-    Lists,
-    Log,
     Pairs,
     Rules,
-    Scratch,
-    Universe,
     World,
 )
 
@@ -166,7 +156,8 @@ class Engine:
         self.fleet = Fleet(self.catalog)
         self.demand = Demand(self.catalog, self.fleet)
         self.fleet.on_classes = self._complete
-        self._make_scratch()
+        self._bench = Workbench()
+        self._by_name = np.zeros(0, np.int32)
         self._clock = np.zeros(1, np.int64)
         self._epoch = 0
         self._last: Latest | None = None
@@ -181,21 +172,6 @@ class Engine:
         self._wants_room = False
         self._breaker_timer = NEVER
         self._supplies: tuple[int, dict[int, tuple[int, int, float]]] = (0, {})
-
-    def _make_scratch(self) -> None:
-        """What steps work with, and the log of credit: worth nothing once everything is derived anew."""
-        self._lists = made(Lists, 64)
-        self._log = made(Log, 64)
-        self._late = made(Log, 64)
-        self._got = made(Acquired, 64)
-        self._free = made(Free, BUCKETS, speculative=BUCKETS, order=16)
-        self._free.idle[:] = -1
-        self._free.speculative[:] = -1
-        self._uni = made(Universe, 64)
-        self._tmp = made(Scratch, 64)
-        self._victims = made(Victims, 16)
-        self._ranked = made(Ranked, MAX_LISTS)
-        self._by_name = np.zeros(0, np.int32)
 
     # ---- the step --------------------------------------------------------------------------------------------------
 
@@ -310,7 +286,8 @@ class Engine:
             return False
         self._wants_room = False
         self.catalog = give_back(self.catalog, self.fleet, self.demand)
-        self._make_scratch()
+        self._bench = Workbench()
+        self._by_name = np.zeros(0, np.int32)
         return True
 
     def _complete(self) -> None:
@@ -323,7 +300,8 @@ class Engine:
     def _fold(self, conditions: Conditions) -> World:
         store = self.demand.store
         clusters = len(self.fleet.clusters)
-        self._size_scratch()
+        self._bench.fit(self.catalog, self.fleet, store.entries)
+        self._which = grown(self._which, max(clusters, len(self.fleet.cells.owners.used)))
         w = self._world()
         rebuild = self._which
         found = fold_gangs(
@@ -346,19 +324,18 @@ class Engine:
         while at < found:
             at = credit_units(w, rules, which, at, found)
             if at < found:
-                w = self._grow_credit(w, int(which[at]))
+                w = self._bench.grow_credit(w, int(which[at]))
         count = count_pending(w, clusters)
         if not count:
             return w, _Pending(_NONE, _NONE)
         order, short = np.empty(count, np.int32), np.empty(count, np.int32)
         order_pending(w, self._clusters_by_name(), clusters, order)
-        self._uni = self._uni._replace(first=grown(self._uni.first, count), n=grown(self._uni.n, count))
-        w = w._replace(uni=self._uni)
+        w = self._bench.count_universe(w, count)
         at = 0
         while at < count:
             at = serve_pending(w, rules, order, at, count, short)
             if at < count:
-                w = self._grow_service(w, int(order[at]))
+                w = self._bench.grow_service(w, int(order[at]))
         return w, _Pending(order, short[: int(w.free.meta[SHORTS])])
 
     def _clusters_by_name(self) -> NDArray[np.int32]:
@@ -368,7 +345,7 @@ class Engine:
         return self._by_name
 
     def _preempt(self, w: World, pending: _Pending, policy: Policy, conditions: Conditions) -> World:
-        v = self._victims
+        v = self._bench.victims
         v.meta[:] = 0
         order, short = pending
         if not len(short):
@@ -393,7 +370,7 @@ class Engine:
             v = Victims(*(column if name == "meta" else grown(column, size) for name, column in v._asdict().items()))
         ceiling = int(w.p.priority[w.e.prof[order[chosen[:found]]]].max())
         make_blocks(w, v, self.fleet.cells.members.v, self.fleet.v.place, clusters, mask, ceiling, terms)
-        r = self._ranked
+        r = self._bench.ranked
         blocks = int(v.meta[BLOCKS])
         if blocks > len(r.block):
             r = r._replace(
@@ -412,8 +389,8 @@ class Engine:
                         take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
                         take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
                     )  # fmt: skip
-                    w = self._grow_universe(w)
-        self._victims, self._ranked = v, r
+                    w = self._bench.grow_universe(w)
+        self._bench.victims, self._bench.ranked = v, r
         return w
 
     def _decide(
@@ -441,7 +418,7 @@ class Engine:
             policy.reclaim_cap_window_ns,
             live,
         )
-        v, out = self._victims, self._out
+        v, out = self._bench.victims, self._out
         survey(w, v, clusters, hold, out)
         found = out.tolist()
         # Phase 1: what was acquired. Phase 2: victims.
@@ -630,7 +607,7 @@ class Engine:
 
     def _world(self) -> World:
         catalog, cells, store = self.catalog, self.fleet.cells, self.demand.store
-        stamps, before = catalog.stamps, self._seen
+        bench, stamps, before = self._bench, catalog.stamps, self._seen
         self._seen = kept(
             before, World,
             store.c, store.rows, store.entries, store.parts, catalog.p, catalog.classes, catalog.match, cells.v,
@@ -643,7 +620,7 @@ class Engine:
                 before.bind if before is not None else None, Bindings,
                 stamps.binding_priority, stamps.binding_interruption, stamps.binding_reclamation,
             ),
-            self._lists, self._log, self._late, self._got, self._free, self._uni, self._tmp,
+            bench.lists, bench.log, bench.late, bench.got, bench.free, bench.uni, bench.tmp,
         )  # fmt: skip
         return self._seen
 
@@ -657,94 +634,6 @@ class Engine:
         fleet, used = self.fleet, int(self.fleet.ids.v.meta[USED])
         offers = self.catalog.shape_offer[fleet.v.shape[:used]]
         return Columns(fleet.v.state[:used], offers, fleet.v.cluster[:used], self.catalog.offers, fleet.clusters)
-
-    def _size_scratch(self) -> None:
-        catalog = self.catalog
-        owners = self.fleet.cells.owners
-        cons = len(catalog.match)
-        self._lists = self._lists._replace(
-            con_list=grown(self._lists.con_list, cons), con_mark=grown(self._lists.con_mark, cons)
-        )
-        free = self._free
-        speculative = int(owners.used[OWNER_SPECULATIVE])
-        self._free = free._replace(
-            idle=grown(free.idle, cons, -1),
-            speculative=grown(free.speculative, cons, -1),
-            order=free.order
-            if speculative <= free.order.shape[1]
-            else np.zeros((BUCKETS, room(16, speculative)), np.int32),
-            cost=grown(free.cost, speculative),
-        )
-        longest = int(owners.used.max())
-        size = room(len(self._tmp.cell), 2 * longest + int(owners.used[OWNER_CREATING]) + 16)
-        tmp = self._tmp
-        self._tmp = tmp._replace(
-            cell=grown(tmp.cell, size), dom=grown(tmp.dom, size), next=grown(tmp.next, size), n=grown(tmp.n, size),
-            want=tmp.want if len(tmp.want) == catalog.width else np.zeros(catalog.width, np.int64),
-        )  # fmt: skip
-        self._which = grown(self._which, max(len(self.fleet.clusters), len(owners.used)))
-        self._reserve_log()
-
-    def _reserve_log(self) -> None:
-        """Keeps the credit log from filling up with what clusters logged before they were credited again."""
-        if int(self._log.meta[0]) * 4 < len(self._log.cell) * 3:
-            return
-        clusters = len(self.fleet.clusters)
-        owners, units = self.fleet.cells.owners, self.fleet.units.v
-        alive = logged(owners, units, clusters)
-        size = 64 + 2 * alive
-        entry, cell, n = (np.empty(size, np.int32) for _ in range(3))
-        fresh = Log(entry, cell, n, np.zeros(1, np.int64))
-        compact(self.demand.store.entries, owners, units, self._log, fresh, clusters)
-        self._log = fresh
-
-    def _grow_credit(self, w: World, unit: int) -> World:
-        cells = int(w.owners.used[unit])
-        entries = int(w.owners.entries[unit])
-        lists, log = self._lists, self._log
-        creating = int(self.fleet.cells.owners.used[OWNER_CREATING])
-        chained = int(lists.meta[0]) + (cells + 1) * max(1, min(entries, len(self.catalog.match)))
-        self._lists = lists._replace(
-            cell=grown(lists.cell, room(len(lists.cell), chained)),
-            next=grown(lists.next, room(len(lists.next), chained)),
-            head=grown(lists.head, room(len(lists.head), int(lists.meta[1]) + entries + 1)),
-        )
-        size = room(
-            len(log.cell), int(log.meta[0]) + (cells + creating + 1) * max(1, int(w.c.parts[w.owners.cluster[unit]]))
-        )
-        self._log = log._replace(entry=grown(log.entry, size), cell=grown(log.cell, size), n=grown(log.n, size))
-        return w._replace(lists=self._lists, log=self._log)
-
-    def _grow_service(self, w: World, entry: int) -> World:
-        owners = self.fleet.cells.owners
-        free = int(owners.used[OWNER_IDLE]) + int(owners.used[OWNER_SPECULATIVE])
-        lists, late, got = self._lists, self._late, self._got
-        chained = room(len(lists.cell), int(lists.meta[0]) + 2 * free + 16)
-        self._lists = lists._replace(
-            cell=grown(lists.cell, chained),
-            next=grown(lists.next, chained),
-            head=grown(lists.head, room(len(lists.head), int(lists.meta[1]) + 16)),
-        )
-        parts = int(w.e.parts[entry])
-        owner = int(w.e.unit[entry])
-        most = int(late.meta[0]) + (int(owners.used[owner]) + int(owners.used[OWNER_CREATING]) + 1) * parts
-        size = room(len(late.cell), most)
-        self._late = late._replace(entry=grown(late.entry, size), cell=grown(late.cell, size), n=grown(late.n, size))
-        size = room(len(got.cell), int(got.meta[0]) + free * parts + 1024)
-        self._got = got._replace(
-            entry=grown(got.entry, size), cell=grown(got.cell, size), first=grown(got.first, size), n=grown(got.n, size)
-        )
-        self._free = self._free._replace(
-            cons=grown(self._free.cons, room(len(self._free.cons), int(self._free.meta[0]) + 16))
-        )
-        w = self._grow_universe(w)
-        return w._replace(lists=self._lists, late=self._late, got=self._got, free=self._free)
-
-    def _grow_universe(self, w: World) -> World:
-        uni = self._uni
-        size = room(len(uni.dom), int(uni.meta[0]) + len(self.catalog.domains.list) + 16)
-        self._uni = uni._replace(dom=grown(uni.dom, size), machines=grown(uni.machines, size))
-        return w._replace(uni=self._uni)
 
     def _set_holds(self, policy: Policy) -> None:
         """Idle holds by class, when policy or classes changed."""
