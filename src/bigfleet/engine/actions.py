@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigfleet.engine.batches import Conditions
 from bigfleet.engine.cells import IDLE
 from bigfleet.engine.jit import I4, U1, kernel
 from bigfleet.engine.members import order_members
-from bigfleet.engine.policy import drain_grace_seconds
+from bigfleet.engine.policy import Policy, drain_grace_seconds
 from bigfleet.engine.pool import Pool
 from bigfleet.engine.results import Action, ActionKind, Disposition, NeedKey, Reason
 from bigfleet.engine.world import World
 
 NO_ENTRY = -1
+_LATER = np.array([ActionKind.PREEMPT, ActionKind.RECLAIM, ActionKind.DELETE], np.uint8)
 
 # By the number in the column: what it is and why.
 _KINDS = {
@@ -77,6 +80,61 @@ class ActionBatch:
             what, reason = _KINDS[kind]
             home = names.cluster(cluster) if cluster >= 0 else ""
             yield Action(what, names.machine(slot), home, need, grace, priority, reason, self.disposition)
+
+
+class Acquisitions(NamedTuple):
+    """Columns of the acquisitions: what to do with which machine, for whom and where."""
+
+    kind: NDArray[np.uint8]
+    slot: NDArray[np.int32]
+    entry: NDArray[np.int32]
+    cluster: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, count: int) -> Acquisitions:
+        kind = np.empty(count, np.uint8)
+        return cls(kind, np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32))
+
+    def first(self, count: int) -> Acquisitions:
+        if count == len(self.slot):
+            return self
+        return Acquisitions(self.kind[:count], self.slot[:count], self.entry[:count], self.cluster[:count])
+
+
+def all_actions(
+    w: World,
+    home: NDArray[np.int32],
+    names: Names,
+    conditions: Conditions,
+    policy: Policy,
+    made1: Acquisitions,
+    slot2: NDArray[np.int32],
+    entry2: NDArray[np.int32],
+    gap: NDArray[np.int64],
+    slot3: NDArray[np.int32],
+    cluster3: NDArray[np.int32],
+    slot4: NDArray[np.int32],
+) -> ActionBatch:
+    """The kept actions of all phases behind each other; `home` is each machine's cluster."""
+    n1, n2, n3, n4 = len(made1.slot), len(slot2), len(slot3), len(slot4)
+    total = n1 + n2 + n3 + n4
+    disposition = Disposition.EMIT
+    if conditions.paused:
+        disposition = Disposition.SUPPRESSED
+    elif conditions.dry_run:
+        disposition = Disposition.DRYRUN
+    grace, priority = np.zeros(total, np.int32), np.zeros(total, np.int64)
+    kind, slot, entry, cluster = made1
+    if total > n1:
+        rest = total - n1
+        kind = np.concatenate([kind, np.repeat(_LATER, (n2, n3, n4))])
+        slot = np.concatenate([slot, slot2, slot3, slot4])
+        entry = np.concatenate([entry, entry2, np.full(rest - n2, NO_ENTRY, np.int32)])
+        cluster = np.concatenate([cluster, home[slot2], cluster3, np.full(n4, -1, np.int32)])
+        grace[n1 : n1 + n2] = graces(gap)
+        grace[n1 + n2 : n1 + n2 + n3] = policy.reclaim_grace_seconds
+        priority[n1 : n1 + n2] = w.p.priority[w.e.prof[entry2]]
+    return ActionBatch(kind, slot, cluster, entry, grace, priority, disposition, names)
 
 
 def graces(gaps: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -7,15 +7,15 @@ before the next step; counts may be kept. A step without news and before `next_t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine import jit
-from bigfleet.engine.actions import NO_ENTRY, ActionBatch, Names, bindings, graces, shares
+from bigfleet.engine.actions import Acquisitions, Names, all_actions, bindings, shares
 from bigfleet.engine.assign import (
     SHORTS,
     begin_assign,
@@ -35,6 +35,7 @@ from bigfleet.engine.fold import fold_gangs
 from bigfleet.engine.ids import LIVE, USED
 from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
+from bigfleet.engine.outcome import Latest, Reporter, StepResult
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.preempt import take_draining, take_victims, wanting
 from bigfleet.engine.reclaim import (
@@ -53,7 +54,7 @@ from bigfleet.engine.reclaim import (
     survey,
     token_time,
 )
-from bigfleet.engine.results import ActionKind, AvailableCapacity, Disposition, NeedKey, RollupOutcome
+from bigfleet.engine.results import AvailableCapacity, NeedKey, RollupOutcome
 from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, next_change
 from bigfleet.engine.tally import Columns, Counts
 from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
@@ -80,40 +81,6 @@ from bigfleet.engine.world import (
 Probe = Callable[[str], None]
 
 
-class Reporter(Protocol):
-    """Somebody who wants to know what each step decided; nobody pays when there is none. `explain.LossReporter` is one
-    that also hears why candidates were lost."""
-
-    def decided(self, result: StepResult) -> None: ...
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """Everything one step decided. `next_timer` is when a step without news could decide differently."""
-
-    now: int
-    actions: ActionBatch
-    verdicts: VerdictBatch
-    shortfalls: ShortfallBatch
-    rejected: dict[str, int]
-    rollups: dict[str, RollupOutcome]
-    deferred: int
-    capped: int
-    counts: Counts
-    next_timer: int
-
-
-@dataclass
-class Latest:
-    """What the previous step was given and decided: to see whether another one can differ, and to explain it."""
-
-    policy: Policy
-    conditions: Conditions
-    result: StepResult
-    stable: bool
-    fields: dict[str, object] = field(default_factory=dict)
-
-
 class _Pending(NamedTuple):
     """Entries the shard-wide pass served, in order, and the places in it of those that stayed short."""
 
@@ -121,28 +88,8 @@ class _Pending(NamedTuple):
     short: NDArray[np.int32]
 
 
-class _Made1(NamedTuple):
-    """Columns of the acquisitions."""
-
-    kind: NDArray[np.uint8]
-    slot: NDArray[np.int32]
-    entry: NDArray[np.int32]
-    cluster: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, count: int) -> _Made1:
-        kind = np.empty(count, np.uint8)
-        return cls(kind, np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32))
-
-    def first(self, count: int) -> _Made1:
-        if count == len(self.slot):
-            return self
-        return _Made1(self.kind[:count], self.slot[:count], self.entry[:count], self.cluster[:count])
-
-
 _NONE = np.zeros(0, np.int32)
 _NO_GAPS = np.zeros(0, np.int64)
-_LATER = np.array([ActionKind.PREEMPT, ActionKind.RECLAIM, ActionKind.DELETE], np.uint8)
 
 
 class Engine:
@@ -422,7 +369,7 @@ class Engine:
         survey(w, v, clusters, hold, out)
         found = out.tolist()
         # Phase 1: what was acquired. Phase 2: victims.
-        made1 = _Made1.of(found[BINDINGS])
+        made1 = Acquisitions.of(found[BINDINGS])
         if found[BINDINGS]:
             bindings(w, members, place, *made1)
         n2 = found[VICTIMS]
@@ -459,9 +406,10 @@ class Engine:
         if spent:
             spend(w, cluster3, kept3, policy.reclaim_cap_window_ns)
         needs = Needs(w, self.catalog, fleet.clusters, int(self._clock[0]), self._clock)
-        actions = self._batch(
-            needs, conditions, policy, w, made1.first(k1), slot2[:k2], entry2[:k2], gap[:k2], slot3[:kept3],
-            cluster3[:kept3], slot4[:kept4],
+        names = Names(self._machine_id, fleet.clusters.__getitem__, needs.entry_key)
+        actions = all_actions(
+            w, fleet.v.cluster, names, conditions, policy, made1.first(k1), slot2[:k2], entry2[:k2], gap[:k2],
+            slot3[:kept3], cluster3[:kept3], slot4[:kept4],
         )  # fmt: skip
         if n2:
             forget_lost(w, v)
@@ -490,41 +438,6 @@ class Engine:
             next_timer=timer,
         )  # fmt: skip
         return result, not spent
-
-    def _batch(
-        self,
-        needs: Needs,
-        conditions: Conditions,
-        policy: Policy,
-        w: World,
-        made1: _Made1,
-        slot2: NDArray[np.int32],
-        entry2: NDArray[np.int32],
-        gap: NDArray[np.int64],
-        slot3: NDArray[np.int32],
-        cluster3: NDArray[np.int32],
-        slot4: NDArray[np.int32],
-    ) -> ActionBatch:
-        n1, n2, n3, n4 = len(made1.slot), len(slot2), len(slot3), len(slot4)
-        total = n1 + n2 + n3 + n4
-        disposition = Disposition.EMIT
-        if conditions.paused:
-            disposition = Disposition.SUPPRESSED
-        elif conditions.dry_run:
-            disposition = Disposition.DRYRUN
-        names = Names(self._machine_id, self.fleet.clusters.__getitem__, needs.entry_key)
-        grace, priority = np.zeros(total, np.int32), np.zeros(total, np.int64)
-        kind, slot, entry, cluster = made1
-        if total > n1:
-            rest = total - n1
-            kind = np.concatenate([kind, np.repeat(_LATER, (n2, n3, n4))])
-            slot = np.concatenate([slot, slot2, slot3, slot4])
-            entry = np.concatenate([entry, entry2, np.full(rest - n2, NO_ENTRY, np.int32)])
-            cluster = np.concatenate([cluster, self.fleet.v.cluster[slot2], cluster3, np.full(n4, -1, np.int32)])
-            grace[n1 : n1 + n2] = graces(gap)
-            grace[n1 + n2 : n1 + n2 + n3] = policy.reclaim_grace_seconds
-            priority[n1 : n1 + n2] = w.p.priority[w.e.prof[entry2]]
-        return ActionBatch(kind, slot, cluster, entry, grace, priority, disposition, names)
 
     # ---- between steps ---------------------------------------------------------------------------------------------
 
