@@ -25,6 +25,7 @@ from bigfleet.engine.assign import (
     serve_pending,
 )
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
+from bigfleet.engine.capacity import FreeCapacity
 from bigfleet.engine.catalog import Catalog
 from bigfleet.engine.columns import grown, room
 from bigfleet.engine.demand import Demand
@@ -35,6 +36,7 @@ from bigfleet.engine.fold import fold_gangs
 from bigfleet.engine.ids import LIVE, USED
 from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.need import Needs
+from bigfleet.engine.openings import Openings
 from bigfleet.engine.outcome import Latest, Reporter, StepResult
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.preempt import take_draining, take_victims, wanting
@@ -108,8 +110,7 @@ class Engine:
         self._clock = np.zeros(1, np.int64)
         self._epoch = 0
         self._last: Latest | None = None
-        self._holds: tuple[Policy | None, int] = (None, 0)
-        self._broken = False
+        self._openings = Openings()
         self._retry_all = True
         self._doors_changed = True
         self._seen: World | None = None
@@ -117,8 +118,7 @@ class Engine:
         self._out = np.zeros(8, np.int64)
         self._kept = Tables()
         self._wants_room = False
-        self._breaker_timer = NEVER
-        self._supplies: tuple[int, dict[int, tuple[int, int, float]]] = (0, {})
+        self._capacity = FreeCapacity()
 
     # ---- the step --------------------------------------------------------------------------------------------------
 
@@ -217,8 +217,8 @@ class Engine:
         catalog.rank_domains()
         self._complete()
         fleet.settle()
-        self._set_holds(policy)
-        self._set_breakers(conditions, now)
+        self._openings.set_holds(catalog, policy, anew=self._retry_all)
+        self._openings.set_breakers(catalog, conditions, now)
         last = self._last
         self._doors_changed = last is None or last.conditions.acquire != conditions.acquire or last.policy is not policy
         if moved:
@@ -421,7 +421,7 @@ class Engine:
             part_of, entry_of = part_of[:lacking], entry_of[:lacking]
         if len(part_of) or found[PARKING]:
             timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))
-        timer = min(timer, fleet.next_due, self._breaker_timer)
+        timer = min(timer, fleet.next_due, self._openings.next)
         result = StepResult(
             now=rules.now,
             actions=actions,
@@ -446,32 +446,7 @@ class Engine:
         number = self.fleet.cluster_index.get(cluster)
         if number is None or self._last is None:
             return []
-        w = self._last.result.verdicts.needs.current
-        start = int(w.c.start[number])
-        profiles = dict.fromkeys(w.e.prof[start : start + int(w.c.entries[number])].tolist())
-        found = []
-        for prof in profiles:
-            profile = self.catalog.profiles[prof]
-            idle, speculative, cost = self._free_supply(int(w.p.con[prof]))
-            confidence = "HIGH" if idle else "MEDIUM" if speculative else "NONE"
-            found.append(AvailableCapacity(cluster, profile.fingerprint, idle + speculative, confidence, cost))
-        return sorted(found, key=lambda each: each.fingerprint.encode())
-
-    def _free_supply(self, constraints: int) -> tuple[int, int, float]:
-        # A thousand clusters ask for the same few sets of constraints.
-        clock, memo = self._supplies
-        if clock != int(self._clock[0]):
-            clock, memo = self._supplies = (int(self._clock[0]), {})
-        if constraints not in memo:
-            memo[constraints] = self._counted_supply(constraints)
-        return memo[constraints]
-
-    def _counted_supply(self, constraints: int) -> tuple[int, int, float]:
-        k, n = self.catalog.classes, self.catalog.class_count
-        mine = self.catalog.match[constraints, :n] != 0
-        idle, speculative = k.count[:n, 3], k.count[:n, 1]
-        prices = k.price[:n][mine & (idle > 0)]
-        return int(idle[mine].sum()), int(speculative[mine].sum()), float(prices.min()) if len(prices) else 0.0
+        return self._capacity.of(self._last.result.verdicts.needs, number)
 
     @property
     def latest(self) -> Latest | None:
@@ -547,36 +522,6 @@ class Engine:
         fleet, used = self.fleet, int(self.fleet.ids.v.meta[USED])
         offers = self.catalog.shape_offer[fleet.v.shape[:used]]
         return Columns(fleet.v.state[:used], offers, fleet.v.cluster[:used], self.catalog.offers, fleet.clusters)
-
-    def _set_holds(self, policy: Policy) -> None:
-        """Idle holds by class, when policy or classes changed."""
-        known, count = self._holds
-        if known is not policy or self._rekeyed():
-            count = 0
-        for number in range(count, self.catalog.class_count):
-            shape = self.catalog.class_shape(number)
-            self.catalog.classes.hold[number] = policy.idle_hold_ns(shape.provider, shape.capacity_type)
-        self._holds = (policy, self.catalog.class_count)
-
-    def _rekeyed(self) -> bool:
-        return self._retry_all
-
-    def _set_breakers(self, conditions: Conditions, now: int) -> None:
-        """Which offers are closed, and when the first of them opens again."""
-        self._breaker_timer = NEVER
-        if not conditions.breakers and not self._broken:
-            return
-        closed = {
-            (each.provider, each.instance_type, each.zone, each.capacity_type)
-            for each in conditions.breakers
-            if now < each.until
-        }
-        self._breaker_timer = min((each.until for each in conditions.breakers if now < each.until), default=NEVER)
-        offers = np.array([offer in closed for offer in self.catalog.offers], np.uint8)
-        count = self.catalog.class_count
-        if count:
-            self.catalog.classes.broken[:count] = offers[self.catalog.classes.offer[:count]]
-        self._broken = bool(closed)
 
 
 def _nobody(_name: str) -> None:

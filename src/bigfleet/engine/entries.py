@@ -10,9 +10,9 @@ import numpy as np
 
 from bigfleet.engine.catalog import Profiles
 from bigfleet.engine.cells import Owners
-from bigfleet.engine.demand import unit_order
 from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.pool import Pool, give_chunk
+from bigfleet.engine.rollups import unit_order
 from bigfleet.engine.rows import FOLDED, GANG, NO_TIME, PLAIN, SPREAD, Clusters, Entries, Parts, Rows
 from bigfleet.engine.texts import Texts, text_less
 from bigfleet.engine.units import Units, unit_of_con
