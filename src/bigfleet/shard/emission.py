@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
-from bigfleet.model.machine import MachineState
 from bigfleet.model.profile import Profile
 from bigfleet.shard.backoff import kind_of
 from bigfleet.shard.decisions import Verdicts
@@ -20,6 +19,7 @@ from bigfleet.shard.demand import Demand
 from bigfleet.shard.events import Audit
 from bigfleet.shard.executor import Executor
 from bigfleet.shard.matching import attribute, parse_canonical, serves
+from bigfleet.shard.members import CONFIGURED, EMIT, PROVISION
 from bigfleet.shard.operations import FIRST_CALL, JOURNEY, Operation
 from bigfleet.shard.records import Record
 from bigfleet.shard.state import ShardState
@@ -64,7 +64,7 @@ class Emission:
         for action in actions:
             told = (action.disposition, action.kind)
             counts[told] = counts.get(told, 0) + 1
-            if action.disposition != Disposition.EMIT:
+            if action.disposition != EMIT:
                 self._told_only(action, cycle)
             elif not self._begin(executor, action, cycle, drains.get(action.cluster, [])):
                 deduped += 1
@@ -164,14 +164,14 @@ class Emission:
             return False
         if record.state != JOURNEY[FIRST_CALL[action.kind]][0] or state.resting(key):
             return False
-        if record.state == MachineState.CONFIGURED and record.cluster != action.cluster:
+        if record.state == CONFIGURED and record.cluster != action.cluster:
             return False
         if action.kind in ACQUISITIONS and action.need is not None:
             if state.need_rests.resting((action.cluster, action.need.fingerprint), state.now):
                 return False
             if not self._demand.may_acquire(action.cluster):
                 return False
-        bought = action.kind == ActionKind.PROVISION
+        bought = action.kind == PROVISION
         return not (bought and state.breakers.resting(kind_of(record.shape), state.now))
 
     def _reuse_draining(
@@ -256,7 +256,7 @@ class Emission:
             return
         turn = self._state.turn
         names = {
-            Disposition.EMIT: "bigfleet_shard_actions_total",
+            EMIT: "bigfleet_shard_actions_total",
             Disposition.SUPPRESSED: "bigfleet_shard_actions_suppressed_total",
             Disposition.DRYRUN: "bigfleet_shard_actions_dryrun_total",
         }
@@ -264,7 +264,7 @@ class Emission:
             turn.count(names[disposition], _kind(kind), amount=amount)
         if deduped:
             turn.count("bigfleet_shard_actions_deduped_total", amount=deduped)
-        acquired = sum(n for (d, kind), n in counts.items() if d == Disposition.EMIT and kind in ACQUISITIONS)
+        acquired = sum(n for (d, kind), n in counts.items() if d == EMIT and kind in ACQUISITIONS)
         if acquired:
             turn.count("bigfleet_shard_phase1_occ_proposals_total", "committed", amount=acquired)
         suppressed = sum(n for (d, _), n in counts.items() if d == Disposition.SUPPRESSED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.events import NodeReported, NodeState
+from bigfleet.shard.members import CREATING, DRAINING, FAILED, IDLE, SPECULATIVE
 from bigfleet.shard.state import ShardState
 
 _HOSTLESS = frozenset({MachineState.SPECULATIVE, MachineState.CREATING})
@@ -25,7 +26,7 @@ class Nodes:
         session = self._state.sessions.of(cluster)
         if session is None:
             return
-        session.outbox.node(machine, draining=to == MachineState.DRAINING)
+        session.outbox.node(machine, draining=to == DRAINING)
         self._state.sessions.wake(session)
 
     def reported(self, event: NodeReported) -> None:
@@ -54,22 +55,20 @@ class Nodes:
 
     def members(self, cluster: str) -> tuple[str, ...]:
         return tuple(
-            key
-            for key in self._state.fleet.of_cluster(cluster)
-            if self._state.fleet.machines[key].state != MachineState.CREATING
+            key for key in self._state.fleet.of_cluster(cluster) if self._state.fleet.machines[key].state != CREATING
         )
 
     def render(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
         record = self._state.fleet.machines.get(machine)
         name = self.name(cluster, machine)
         if record is None:
-            return NodeState(machine, cluster, MachineState.SPECULATIVE, name, "", "", None)
+            return NodeState(machine, cluster, SPECULATIVE, name, "", "", None)
         state = record.state
-        mine = record.cluster == cluster and state != MachineState.CREATING
+        mine = record.cluster == cluster and state != CREATING
         if draining:
-            state = MachineState.DRAINING
+            state = DRAINING
         elif not mine and record.cluster:
             # Another cluster's by now: to this one it is merely drained.
-            state = MachineState.SPECULATIVE if state in _HOSTLESS else MachineState.IDLE
-        error = record.error if state == MachineState.FAILED else ""
+            state = SPECULATIVE if state in _HOSTLESS else IDLE
+        error = record.error if state == FAILED else ""
         return NodeState(machine, cluster, state, name, record.host, error, record.shape)

@@ -152,6 +152,7 @@ class Site:
         if isinstance(row, SaveMachine):
             self._changed(translator, row.machine.id, row.machine)
         elif isinstance(row, SaveRemoval):
+            translator.forget(row.machine.id)
             self._changed(translator, row.machine.id, None)
 
     def _changed(self, translator: Translator, machine: str, after: MachineRecord | None) -> None:
