@@ -251,6 +251,7 @@ class Site:
         member.session = session = self._opened
         member.dirty = True
         self._sessions[session] = member
+        member.cluster.report_nodes_anew()
         self._operate(member, op.Connected(session))
 
     def _hear(self, member: Member, session: int, frame: ev.Frame) -> None:
@@ -280,6 +281,9 @@ class Site:
     def _report(self, member: Member, session: int) -> None:
         cluster = member.cluster
         now = EPOCH + self._kernel.now
+        if member.agent.capabilities:
+            for machine, empty in cluster.emptied_or_filled():
+                self._say(member, ev.NodeReported(session, machine, ready=True, empty=empty))
         if not member.dirty and not cluster.dirty and member.mute == member.was_mute:
             self._say(member, ev.RollupReceived(session, cluster.name, now, None, unchanged=True))
             return
