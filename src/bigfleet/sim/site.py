@@ -86,7 +86,7 @@ class Site:
         self._translators: dict[str, Translator] = {}
         self._since: dict[str, int] = {}
         self.host = ShardHost(kernel, config, self.ports, self, listener, engine, check=check)
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[str], None] = lambda cluster: None
 
     # --------------------------------------------------------------------------------------------------------- building
 
@@ -117,9 +117,9 @@ class Site:
         for member in self.members.values():
             member.cluster.bind(self._kernel.now)
         self.host.start()
-        for member in self.members.values():
+        for name, member in self.members.items():
             self._dial_after(member, Duration.fixed(0))
-        self._account()
+            self._account(name)
 
     # ---------------------------------------------------------------------------------------------------------- demand
 
@@ -139,12 +139,11 @@ class Site:
             if member.cluster.grew:
                 member.cluster.grew = False
                 self._operate(member, op.DemandGrew())
-        self._account()
-        self.on_change()
+        self._account(name)
 
-    def _account(self) -> None:
+    def _account(self, name: str) -> None:
         self._meter.advance(self._kernel.now)
-        self.on_change()
+        self.on_change(name)
 
     # -------------------------------------------------------------------------------------------------------- machines
 
