@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.output import Output, OutputOption, print_record, print_records
+from bigfleet.shard.collecting import as_when_serving
 from bigfleet.sim import library
 from bigfleet.sim.comparison import Side, names, render_comparison
 from bigfleet.sim.document import DocumentError
@@ -61,7 +62,7 @@ def run(
     if within is not None:
         warm_up()
     began, worked = time.perf_counter(), time.process_time()
-    with simulation_progress(chosen.name) as progress:
+    with simulation_progress(chosen.name) as progress, as_when_serving():
         finished = library.play(chosen, check=check, progress=progress, record=record)
     took = {"seconds": round(time.perf_counter() - began, 3), "cpu_seconds": round(time.process_time() - worked, 3)}
     verdict = timed(took["seconds"], within)
