@@ -38,6 +38,12 @@ class Sample:
     shortfalls: int
     oldest_shortfall: float
     actions: dict[str, int]
+    interrupted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Pods that should run and do not."""
+        return sum(self.live.values()) - sum(self.running.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Meter:
     acted: list[Acted] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     interrupted: Counter[str] = field(default_factory=Counter)
+    interrupted_classes: Counter[str] = field(default_factory=Counter)
     bound_pods: int = 0
     lost_machines: int = 0
     spent: dict[str, float] = field(default_factory=dict)
@@ -74,6 +81,7 @@ class Meter:
     _used_time: list[float] = field(default_factory=list)
     _capacity_time: list[float] = field(default_factory=list)
     _since_sample: Counter[str] = field(default_factory=Counter)
+    _interrupted_since_sample: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         size = len(self.resources)
@@ -126,8 +134,10 @@ class Meter:
         self.bound_pods += count
         self._waits.setdefault(priority_class, Counter())[waited] += count
 
-    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None:
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         self.interrupted[cause] += count
+        self.interrupted_classes[priority_class] += count
+        self._interrupted_since_sample[cause] += count
 
     def actions(self, kind: str, cluster: str, count: int) -> None:
         self.acted.append(Acted(self.now, kind, cluster, count))
@@ -149,9 +159,11 @@ class Meter:
             count,
             oldest_shortfall,
             dict(sorted(self._since_sample.items())),
+            dict(sorted(self._interrupted_since_sample.items())),
         )
         self.samples.append(made)
         self._since_sample.clear()
+        self._interrupted_since_sample.clear()
         return made
 
     # ----------------------------------------------------------------------------------------------------------- asked
