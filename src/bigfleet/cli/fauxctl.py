@@ -16,10 +16,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.output import Output, OutputOption, print_record, print_records
+from bigfleet.shard.collecting import as_when_serving
 from bigfleet.sim import library
+from bigfleet.sim.comparison import Side, names, render_comparison
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_schema import schema
-from bigfleet.sim.files import read_summary, write_run
+from bigfleet.sim.files import read_samples, read_summary, write_run
 from bigfleet.sim.scenario import Scenario
 from bigfleet.sim.summary import compare as compare_summaries
 
@@ -60,7 +62,7 @@ def run(
     if within is not None:
         warm_up()
     began, worked = time.perf_counter(), time.process_time()
-    with simulation_progress(chosen.name) as progress:
+    with simulation_progress(chosen.name) as progress, as_when_serving():
         finished = library.play(chosen, check=check, progress=progress, record=record)
     took = {"seconds": round(time.perf_counter() - began, 3), "cpu_seconds": round(time.process_time() - worked, 3)}
     verdict = timed(took["seconds"], within)
@@ -128,11 +130,19 @@ def bless(
 def compare(
     first: Annotated[str, typer.Argument(help="A scenario, or the folder or summary.json of a run.", metavar="A")],
     second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+    report: Annotated[
+        Path | None, typer.Option("--html", help="Also write both into one page with plots.", metavar="FILE")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Put two runs side by side, number by number."""
-    rows = compare_summaries(_summary(first), _summary(second))
-    print_records([{**row, **_shown(row)} for row in rows] if output is Output.TABLE else rows, output)
+    one, other = _side(first), _side(second)
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(render_comparison(one, other), encoding="utf-8")
+    rows = compare_summaries(one.summary, other.summary)
+    heads = names(one, other)
+    print_records([_shown(row, heads) for row in rows] if output is Output.TABLE else rows, output)
 
 
 @app.command("schema")
@@ -260,15 +270,18 @@ def _found(name: str) -> Scenario:
         raise CommandError(str(error)) from error
 
 
-def _summary(name: str) -> dict[str, Any]:
+def _side(name: str) -> Side:
     path = Path(name)
     if path.is_dir() or path.suffix == ".json":
-        return read_summary(path)
-    return library.play(_found(name)).summary
+        folder = path.parent if path.name == "summary.json" else path
+        return Side(folder.resolve().stem, read_summary(path), read_samples(folder))
+    finished = library.play(_found(name))
+    return Side(finished.run.scenario.name, finished.summary, finished.run.meter.samples)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
-    return {side: "–" if row[side] is None else f"{row[side]:,.10g}" for side in ("first", "second")}
+def _shown(row: dict[str, Any], heads: tuple[str, str]) -> dict[str, str]:
+    values = ["–" if row[side] is None else f"{row[side]:,.10g}" for side in ("first", "second")]
+    return {"what": row["what"], **dict(zip(heads, values, strict=True)), "change": row["change"]}
 
 
 if __name__ == "__main__":

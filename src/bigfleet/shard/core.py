@@ -74,6 +74,7 @@ from bigfleet.shard.sessions import Session
 from bigfleet.shard.shortfalls import Short, folded
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
+from bigfleet.shard.twins import Twins
 
 
 class ShardCore:
@@ -86,7 +87,7 @@ class ShardCore:
         self.ownership = Ownership(state, boot)
         self.demand = Demand(state, boot)
         self.rereads = Rereads(state)
-        self.emission = Emission(state, self.demand)
+        self.emission = Emission(state, self.demand, Twins(state, self.nodes, self.demand))
         lifecycle = Lifecycle(state, self.nodes)
         self.executor = Executor(
             state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
@@ -213,6 +214,7 @@ class ShardCore:
 
     def _open(self, event: SessionOpened) -> None:
         session = self.state.sessions.open(event)
+        self.nodes.stream_changed(session.cluster)
         session.outbox.replay(self.nodes.members(session.cluster))
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
@@ -231,6 +233,7 @@ class ShardCore:
     def _close(self, event: SessionClosed) -> None:
         session = self.state.sessions.close(event.session, event.reason)
         if session is not None:
+            self.nodes.stream_changed(session.cluster)
             self.executor.drains.disconnected(session.cluster)
             self.demand.disconnect(session.cluster)
             self.hints.forget(session.cluster)

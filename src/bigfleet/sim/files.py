@@ -10,6 +10,7 @@ from typing import Any
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_text import to_yaml
 from bigfleet.sim.library import Finished
+from bigfleet.sim.meter import Sample
 from bigfleet.sim.report import render
 
 
@@ -36,6 +37,17 @@ def read_summary(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DocumentError(f"{file}: holds {type(found).__name__}; give the summary of a run")
     return found
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """The samples in a run's folder; none where only a summary was kept."""
+    file = path / "metrics.jsonl"
+    if not file.is_file():
+        return []
+    try:
+        return [Sample(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (TypeError, ValueError) as error:
+        raise DocumentError(f"{file}: not the metrics of a run: {error}") from error
 
 
 def _write(path: Path, text: str) -> None:

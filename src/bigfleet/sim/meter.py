@@ -38,6 +38,12 @@ class Sample:
     shortfalls: int
     oldest_shortfall: float
     actions: dict[str, int]
+    interrupted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Pods that should run and do not."""
+        return sum(self.live.values()) - sum(self.running.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Meter:
     acted: list[Acted] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     interrupted: Counter[str] = field(default_factory=Counter)
+    interrupted_classes: Counter[str] = field(default_factory=Counter)
     bound_pods: int = 0
     lost_machines: int = 0
     spent: dict[str, float] = field(default_factory=dict)
@@ -70,9 +77,11 @@ class Meter:
     _waits: dict[str, Counter[int]] = field(default_factory=dict)
     _used: list[int] = field(default_factory=list)
     _capacity: list[int] = field(default_factory=list)
+    _loads: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
     _used_time: list[float] = field(default_factory=list)
     _capacity_time: list[float] = field(default_factory=list)
     _since_sample: Counter[str] = field(default_factory=Counter)
+    _interrupted_since_sample: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         size = len(self.resources)
@@ -110,16 +119,25 @@ class Meter:
             if record.host is not None:
                 self._running_machines[market] += sign
 
-    def load(self, used: list[int], capacity: list[int]) -> None:
-        """What pods request of serving nodes, and what those have, over all clusters."""
-        self._used, self._capacity = used, capacity
+    def load(self, cluster: str, used: list[int], capacity: list[int]) -> None:
+        """What pods of a cluster request of its nodes, and what those have."""
+        nothing = [0] * len(self.resources)
+        was_used, was_capacity = self._loads.get(cluster, (nothing, nothing))
+        if used is not was_used:
+            self._used = [total - was + now for total, was, now in zip(self._used, was_used, used, strict=True)]
+        if capacity is not was_capacity:
+            totals = zip(self._capacity, was_capacity, capacity, strict=True)
+            self._capacity = [total - was + now for total, was, now in totals]
+        self._loads[cluster] = (used, capacity)
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None:
         self.bound_pods += count
         self._waits.setdefault(priority_class, Counter())[waited] += count
 
-    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None:
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         self.interrupted[cause] += count
+        self.interrupted_classes[priority_class] += count
+        self._interrupted_since_sample[cause] += count
 
     def actions(self, kind: str, cluster: str, count: int) -> None:
         self.acted.append(Acted(self.now, kind, cluster, count))
@@ -141,9 +159,11 @@ class Meter:
             count,
             oldest_shortfall,
             dict(sorted(self._since_sample.items())),
+            dict(sorted(self._interrupted_since_sample.items())),
         )
         self.samples.append(made)
         self._since_sample.clear()
+        self._interrupted_since_sample.clear()
         return made
 
     # ----------------------------------------------------------------------------------------------------------- asked
