@@ -15,6 +15,7 @@ from bigfleet.model.machine import MachineState as S
 from bigfleet.shard import events as ev
 from bigfleet.shard.backoff import Rests, delay
 from bigfleet.shard.config import ConfigError, ShardConfig, parse_duration, read_settings
+from bigfleet.shard.failures import LocalFailures
 from bigfleet.shard.matching import parse_canonical
 from bigfleet.shard.operations import STAGES, Stage
 from bigfleet.shard.outbox import Outbox
@@ -290,3 +291,28 @@ def test_baselines_are_journalled_only_when_they_moved() -> None:
     assert Baseline(100, {"cpu": 1000}).near(Baseline(90, {"cpu": 1100}))
     assert not Baseline(100, {"cpu": 1000}).near(Baseline(100, {"cpu": 100}))
     assert not Baseline(100, {"cpu": 1000}).near(Baseline(20, {"cpu": 1000}))
+
+
+def test_counts_of_clusters_that_are_gone_are_dropped() -> None:
+    fleet = Fleet()
+    shape = shape_of("p")
+    record = fleet.add("m", "m", S.IDLE, shape, owned=True)
+    for number in range(5_000):
+        fleet.change(record, state=S.CONFIGURED, cluster=f"job-{number}")
+        fleet.change(record, state=S.IDLE, cluster="")
+        if number % 100 == 0:
+            fleet.compact()
+    fleet.validate()
+    assert len(fleet.clusters) + len(fleet.dollars) < 5_000
+    assert +fleet.clusters == {} and +fleet.dollars == {"": 1_000_000}
+
+
+def test_how_often_a_machine_got_stuck_is_forgotten_in_the_end() -> None:
+    failures = LocalFailures(stuck_hold=10 * SECOND)
+    first = failures.note("m", S.CONFIGURED, 0, stuck=True)
+    failures.forget("m")
+    again = failures.note("m", S.CONFIGURED, first, stuck=True)
+    assert again - first > first
+    failures.prune(again + 61 * 60 * SECOND)
+    fresh = failures.note("m", S.CONFIGURED, again + 61 * 60 * SECOND, stuck=True)
+    assert fresh - (again + 61 * 60 * SECOND) == first

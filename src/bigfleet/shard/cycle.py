@@ -119,6 +119,7 @@ class Cycle:
         state = self._state
         for rests in (state.machine_rests, state.need_rests, state.breakers):
             rests.prune(state.now)
+        self._executor.failures.prune(state.now)
         self._demand.forget_departed()
         state.not_before = {key: until for key, until in state.not_before.items() if until > state.now}
 

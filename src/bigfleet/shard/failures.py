@@ -63,3 +63,7 @@ class LocalFailures:
         """An action on the machine succeeded: earlier trouble no longer counts."""
         self._failures.pop(machine, None)
         self._stuck.succeeded(machine)
+
+    def prune(self, now: int) -> None:
+        """Forget how often machines got stuck that have long been left alone."""
+        self._stuck.prune(now)

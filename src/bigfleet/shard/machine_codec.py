@@ -27,6 +27,7 @@ _STATES = {int(state): state for state in MachineState}
 _CAPACITY_TYPES = {int(kind): int(kind) for kind in CapacityType}
 _OWN_FIELDS: Final = ("id", "state", "host", "cluster", "last_error", "shard_metadata")
 _INTERNED_SHAPES = 1_000_000
+_INTERNED_TEXTS = 1_000_000
 
 
 class RecordError(ValueError):
@@ -103,6 +104,8 @@ class MachineDecoder:
 
     def _shared(self, text: str) -> str:
         """One string object per cluster id instead of one per machine."""
+        if len(self._texts) >= _INTERNED_TEXTS:
+            self._texts.clear()
         return self._texts.setdefault(text, text) if text else ""
 
 

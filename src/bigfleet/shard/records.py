@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -95,6 +95,7 @@ class Fleet:
         self._gone: dict[str, None] = {}
         self._order: list[str] | None = None
         self._qualified = 0
+        self._counts_limit = _COMPACT_AT
         # What a price or a penalty comes to in counts, worked out once each.
         self._buckets: dict[float, int] = {}
         self._micro: dict[float, int] = {}
@@ -225,13 +226,18 @@ class Fleet:
         return iter(self.machines.values())
 
     def compact(self) -> None:
-        """Drop interned values that no record uses any more."""
+        """Drop interned values that no record uses any more, and counts of what is gone."""
         if self._shapes.crowded:
             self._shapes.keep(record.shape for record in self.machines.values())
         if self._stamps.crowded:
             self._stamps.keep(record.stamp for record in self.machines.values())
         if self._names.crowded:
             self._names.keep(record.cluster for record in self.machines.values())
+        counts: tuple[Counter[Any], ...] = (self.states, self.cells, self.clusters, self.dollars, self.by_provider)
+        if sum(len(count) for count in counts) > self._counts_limit:
+            for count in counts:
+                _drop_zeros(count)
+            self._counts_limit = max(_COMPACT_AT, 2 * sum(len(count) for count in counts))
 
     def batch(self, not_before: dict[str, int]) -> MachineBatch | None:
         """What changed since the last batch, as columns; None when nothing did."""
@@ -348,3 +354,8 @@ class Fleet:
                     self._micro.clear()  # prices that move all the time
                 micro = self._micro[price] = round(price * MICRO)
             self.dollars[cluster] += sign * micro
+
+
+def _drop_zeros(count: Counter[Any]) -> None:
+    for key in [key for key, number in count.items() if not number]:
+        del count[key]
