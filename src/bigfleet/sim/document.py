@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import pathlib
 import re
 import types
 import typing
@@ -54,6 +55,19 @@ class DocumentError(ValueError):
     """One sentence: file and line, the field, its value, what would be accepted."""
 
 
+Place = tuple[str | int, ...]
+"""The keys and numbers that lead to a value in its document."""
+
+
+class MisfitError(ValueError):
+    """A value that has its type but does not fit the rest of its document: where it is, and what is wrong with it."""
+
+    def __init__(self, place: Place, problem: str) -> None:
+        text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+        super().__init__(f"{_at(text)}{problem if problem.startswith(':') else f' {problem}'}")
+        self.place = place
+
+
 def item(
     meaning: str,
     *,
@@ -71,6 +85,16 @@ def item(
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
+
+
+def text_of(path: pathlib.Path) -> str:
+    """The text of a file somebody named."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{path}: is not text: byte {error.start} is not UTF-8; save it as UTF-8") from error
 
 
 def compose(text: str, where: str) -> yaml.Node:
@@ -105,6 +129,11 @@ def take(node: yaml.Node, key: str) -> tuple[str | None, yaml.Node]:
     found = [value for name, value in node.value if name.value == key]
     rest = [(name, value) for name, value in node.value if name.value != key]
     return (found[0].value if found else None), yaml.MappingNode(node.tag, rest, node.start_mark, node.end_mark)
+
+
+def placed(error: ValueError, node: yaml.Node) -> DocumentError:
+    """The complaint about a document made of this node, at the line of the value it is about."""
+    return _complain(_found(node, error.place if isinstance(error, MisfitError) else ()), str(error))
 
 
 def read(kind: type[T], node: yaml.Node) -> T:
@@ -162,6 +191,8 @@ def _read_record(kind: Any, node: yaml.Node, path: str, tag: str | None) -> Any:
             raise _complain(node, f"{_at(path)} lacks {key!r}; give {each.metadata['meaning']}")
     try:
         return kind(**values)
+    except MisfitError as error:
+        raise placed(error, node) from error
     except ValueError as error:
         raise _complain(node, f"{_at(path)}: {error}") from error
 
@@ -193,7 +224,10 @@ def _entries(node: yaml.Node, path: str) -> list[tuple[str, yaml.Node, yaml.Node
 def _scalar(node: yaml.Node) -> Any:
     if not isinstance(node, yaml.ScalarNode):
         return node
-    return yaml.SafeLoader("").construct_object(node)
+    try:
+        return yaml.SafeLoader("").construct_object(node)
+    except (ValueError, yaml.YAMLError):
+        return node  # looks like a date or a number and is none; whoever asked complains
 
 
 def _text(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> str:
@@ -236,7 +270,10 @@ def _nanoseconds(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> Nanose
     found = DURATION.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
     if found is None:
         raise _refuse(node, path, _DURATION_ACCEPTED)
-    return Nanoseconds(round(float(found[1]) * _UNITS[found[2]]))
+    value = round(float(found[1]) * _UNITS[found[2]])
+    if not _within(value, facts.get("low"), None):
+        raise _refuse(node, path, f"more than 0, {_DURATION_ACCEPTED}")
+    return Nanoseconds(value)
 
 
 def _dollars(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> Dollars:
@@ -342,6 +379,20 @@ def _limits(low: float | None, high: float | None) -> str:
 
 def _at(path: str) -> str:
     return path.lstrip(".") or "the document"
+
+
+def _found(node: yaml.Node, place: Place) -> yaml.Node:
+    """The node at a path, or the nearest one above it: what is left out is complained about where it should be."""
+    for part in place:
+        below: dict[Any, yaml.Node] = {}
+        if isinstance(node, yaml.MappingNode):
+            below = {str(key.value): value for key, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            below = dict(enumerate(node.value))
+        if part not in below:
+            break
+        node = below[part]
+    return node
 
 
 def _refuse(node: yaml.Node, path: str, accepted: str) -> DocumentError:

@@ -1,15 +1,19 @@
-"""The files of a run: `summary.json`, `events.jsonl`, `metrics.jsonl`, `report.html`, `scenario.yaml`."""
+"""The files of a run: `summary.json`, `events.jsonl`, `metrics.jsonl`, `report.html`, `scenario.yaml`, `timing.json`.
+
+The last one alone depends on the machine; all others are the same bytes wherever the same scenario is played.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_text import to_yaml
+from bigfleet.sim.kernel import SECOND
 from bigfleet.sim.library import Finished
+from bigfleet.sim.meter import Sample
 from bigfleet.sim.report import render
 
 
@@ -19,9 +23,10 @@ def write_run(finished: Finished, folder: Path) -> None:
     run = finished.run
     _write(folder / "summary.json", json.dumps(finished.summary, indent=2) + "\n")
     _write(folder / "events.jsonl", run.trace.text())
-    _write(folder / "metrics.jsonl", "".join(json.dumps(asdict(sample)) + "\n" for sample in run.meter.samples))
+    _write(folder / "metrics.jsonl", "".join(json.dumps(_metrics(sample)) + "\n" for sample in run.meter.samples))
     _write(folder / "report.html", render(run, finished.summary, finished.baseline))
     _write(folder / "scenario.yaml", to_yaml(run.scenario))
+    _write(folder / "timing.json", json.dumps(finished.timing, indent=2) + "\n")
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -36,6 +41,21 @@ def read_summary(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DocumentError(f"{file}: holds {type(found).__name__}; give the summary of a run")
     return found
+
+
+def _metrics(sample: Sample) -> dict[str, Any]:
+    return {
+        "seconds": sample.at / SECOND,
+        "machines": sample.states,
+        "dollars_per_hour": sample.rates,
+        "pods": sample.live,
+        "pods_running": sample.running,
+        "shortfalls": sample.shortfalls,
+        "oldest_shortfall_seconds": sample.oldest_shortfall,
+        "actions": sample.actions,
+        "actions_queued": sample.queued,
+        "operations": sample.operations,
+    }
 
 
 def _write(path: Path, text: str) -> None:
