@@ -26,8 +26,8 @@ from tests.strategies.shard_world import shape_of
 
 CORE_TEXT = """
 backoff bootstrap calls capacity config core cross_drains cycle decisions demand drains emission events executor
-failures fencing intake intents lifecycle matching names nodes operations outbox ownership published quarantine rails
-reconcile records readmodel rereads resume sessions shortfalls stamps state story timers turn
+failures fencing intake intents lifecycle matching members names nodes operations outbox ownership published quarantine
+rails reconcile records readmodel rereads resume sessions shortfalls stamps state story timers turn twins
 """
 CORE = frozenset(CORE_TEXT.split())
 IMPURE = {"asyncio", "grpc", "time", "logging", "structlog", "threading", "socket", "google", "random", "os"}

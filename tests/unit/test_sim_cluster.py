@@ -205,3 +205,28 @@ def test_overhead_makes_nodes_smaller() -> None:
     c.bind(now=1)
     assert c.podsets["w"].bound_count == 3
     assert c.rollup().overhead == Resources.of(cpu=1000)
+
+
+def test_nodes_are_reported_when_they_become_empty_or_no_longer_are() -> None:
+    c, _ = cluster()
+    c.join("n1", machine(4))
+    c.join("n2", machine(4))
+    c.create("w", "w", kind("web"), 1, now=0)
+    c.bind(now=0)
+    (used,) = placed(c, "w")
+    free = "n2" if used == "n1" else "n1"
+    assert c.emptied_or_filled() == [(free, True)]
+    assert c.emptied_or_filled() == []
+    c.scale("w", 0, now=1)
+    assert c.emptied_or_filled() == [(used, True)]
+    c.scale("w", 2, now=2)
+    c.bind(now=2)
+    filled = sorted(placed(c, "w"))
+    assert c.emptied_or_filled() == [(node, False) for node in filled]
+    c.scale("w", 0, now=3)
+    assert c.emptied_or_filled() == [(node, True) for node in filled]
+    c.report_nodes_anew()
+    assert c.emptied_or_filled() == [("n1", True), ("n2", True)]
+    c.leave("n1", "loss", now=4)
+    c.report_nodes_anew()
+    assert c.emptied_or_filled() == [("n2", True)]

@@ -46,9 +46,9 @@ def test_waits_are_weighted_by_pods() -> None:
 
 def test_utilisation_is_an_integral() -> None:
     meter = Meter(("cpu",))
-    meter.load([10], [10])
+    meter.load("c", [10], [10])
     meter.advance(HOUR)
-    meter.load([0], [10])
+    meter.load("c", [0], [10])
     meter.advance(4 * HOUR)
     assert meter.utilisation("cpu") == pytest.approx(0.25)
     assert meter.utilisation("memory") == 0.0

@@ -17,6 +17,7 @@ from bigfleet.cli.output import Output, OutputOption, print_records
 from bigfleet.cli.places import check_file, check_folder
 from bigfleet.cli.progress import Report, simulation_progress, warm_up
 from bigfleet.cli.run_output import print_summary, tell_verdicts
+from bigfleet.shard.collecting import as_when_serving
 from bigfleet.shard.recorder import RecordingError
 from bigfleet.sim import library
 from bigfleet.sim.document import DocumentError
@@ -72,7 +73,7 @@ def run(
     check_file("--json", json_file)
     check_file("--record", record, new=True)
     warm_up()
-    with simulation_progress(chosen.name) as progress:
+    with simulation_progress(chosen.name) as progress, as_when_serving():
         finished = library.play(chosen, check=check, progress=progress, record=record)
     seconds = finished.timing["seconds"]
     verdict = timed(seconds, within)

@@ -12,9 +12,10 @@ from bigfleet.engine.policy import SECOND
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, MACHINE_ID_LABEL, ZONE_LABEL
 from bigfleet.shard.calls import TIMER
 from bigfleet.shard.events import BootstrapAnswered, BootstrapRequest
+from bigfleet.shard.members import BLOB
 from bigfleet.shard.names import IdSource
 from bigfleet.shard.nodes import Nodes
-from bigfleet.shard.operations import Operation, Stage
+from bigfleet.shard.operations import Operation
 from bigfleet.shard.sessions import Session
 from bigfleet.shard.state import ShardState
 
@@ -44,7 +45,7 @@ class Bootstraps:
     def begin(self, operation: Operation) -> None:
         """Ask for a blob under a fresh id."""
         self.forget(operation)
-        operation.to(Stage.BLOB)
+        operation.to(BLOB)
         if self._state.config.local_bootstrap:
             operation.blob, operation.blob_expires = LOCAL_BLOB, 0
             self._ready(operation)
@@ -76,7 +77,7 @@ class Bootstraps:
     def reissue(self, session: Session) -> None:
         """A new stream: ask again for everything that still waits."""
         for operation in self._state.operations.of_cluster(session.cluster):
-            if operation.stage == Stage.BLOB and operation.request_id:
+            if operation.stage == BLOB and operation.request_id:
                 self._ask(session, operation)
 
     def expire(self, operation: Operation) -> None:
@@ -100,7 +101,7 @@ class Bootstraps:
 
     def validate(self) -> None:
         for request_id, operation in self._requests.items():
-            assert operation.request_id == request_id and operation.stage == Stage.BLOB, f"stray request {request_id}"
+            assert operation.request_id == request_id and operation.stage == BLOB, f"stray request {request_id}"
         assert self._asked.keys() == self._requests.keys(), "requests and their instants disagree"
 
     def _ask(self, session: Session, operation: Operation) -> None:

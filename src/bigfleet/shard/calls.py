@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from bigfleet.engine.policy import SECOND
 from bigfleet.shard.backoff import delay
-from bigfleet.shard.events import CallKind, CallProvider
-from bigfleet.shard.operations import Operation, Stage
+from bigfleet.shard.events import CallProvider
+from bigfleet.shard.members import CALLING, CONFIGURE, DRAIN, QUEUED
+from bigfleet.shard.operations import Operation
 from bigfleet.shard.stamps import metadata_of
 from bigfleet.shard.state import ShardState
 
@@ -52,14 +53,14 @@ class Calls:
 
     @property
     def depth(self) -> int:
-        return sum(1 for lane in self._lanes.values() for op in lane.waiting if op.stage == Stage.QUEUED)
+        return sum(1 for lane in self._lanes.values() for op in lane.waiting if op.stage == QUEUED)
 
     @property
     def inflight(self) -> int:
         return len(self._inflight)
 
     def enqueue(self, operation: Operation) -> None:
-        operation.to(Stage.QUEUED)
+        operation.to(QUEUED)
         self._state.timers.cancel(TIMER, operation.machine.key)
         self._lane(operation).waiting.append(operation)
 
@@ -72,7 +73,7 @@ class Calls:
             while lane.waiting and lane.inflight < limit:
                 operation = lane.waiting.popleft()
                 # An operation that was called off stays in the queue until its turn.
-                if operation.stage == Stage.QUEUED and self._still_valid(operation):
+                if operation.stage == QUEUED and self._still_valid(operation):
                     lane.inflight += 1
                     self._send(operation)
 
@@ -112,21 +113,21 @@ class Calls:
             mine = [op for op in self._inflight.values() if op.machine.provider == provider]
             assert lane.inflight == len(mine) <= self._state.config.execute_concurrency, f"{provider}: in flight"
         for number, operation in self._inflight.items():
-            assert operation.number == number and operation.stage == Stage.CALLING, f"{operation} is not calling"
+            assert operation.number == number and operation.stage == CALLING, f"{operation} is not calling"
         machines = [op.machine.key for op in self._inflight.values()]
         assert len(machines) == len(set(machines)), "a machine has two calls in flight"
 
     def _send(self, operation: Operation) -> None:
         state = self._state
-        operation.to(Stage.CALLING)
+        operation.to(CALLING)
         operation.attempts += 1
         self._last += 1
         operation.number = self._last
         self._inflight[self._last] = operation
         deadline = state.now + state.config.execute_timeout
-        configure = operation.call == CallKind.CONFIGURE
+        configure = operation.call == CONFIGURE
         grace = 0
-        if operation.call == CallKind.DRAIN:
+        if operation.call == DRAIN:
             # Time already spent evicting is gone; a provider reads 0 as "its default", so never less than a second.
             grace = max(1, -((state.now - operation.grace_ends) // SECOND))
         state.turn.emit(

@@ -74,6 +74,7 @@ from bigfleet.shard.sessions import Session
 from bigfleet.shard.shortfalls import Short, folded
 from bigfleet.shard.state import ShardState
 from bigfleet.shard.story import StoryLine
+from bigfleet.shard.twins import Twins
 
 
 class ShardCore:
@@ -86,7 +87,7 @@ class ShardCore:
         self.ownership = Ownership(state, boot)
         self.demand = Demand(state, boot)
         self.rereads = Rereads(state)
-        self.emission = Emission(state, self.demand)
+        self.emission = Emission(state, self.demand, Twins(state, self.nodes, self.demand))
         lifecycle = Lifecycle(state, self.nodes)
         self.executor = Executor(
             state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended

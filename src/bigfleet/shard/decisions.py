@@ -6,7 +6,7 @@ The engine's tables render rows until its next step begins; what the core keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -25,7 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Rows(Protocol[T_co]):
     """A table that renders its rows when someone asks."""
 
-    def rows(self) -> Iterable[T_co]: ...
+    def rows(self) -> Sequence[T_co]: ...
 
 
 class Verdicts(Protocol):
@@ -69,7 +69,7 @@ class Listed(Struct, Generic[T], frozen=True):
 
     items: tuple[T, ...]
 
-    def rows(self) -> Iterable[T]:
+    def rows(self) -> Sequence[T]:
         return self.items
 
 

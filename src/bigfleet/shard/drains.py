@@ -18,6 +18,7 @@ from bigfleet.engine.results import ActionKind
 from bigfleet.model.names import DRAIN_REPORTS, RECLAIM_CANCEL
 from bigfleet.shard.calls import TIMER
 from bigfleet.shard.events import DrainReported, ReclaimCancel, ReclaimInstruction, Table
+from bigfleet.shard.members import EVICTING, RECLAIM
 from bigfleet.shard.names import IdSource
 from bigfleet.shard.operations import Operation, Stage
 from bigfleet.shard.sessions import Session
@@ -87,7 +88,7 @@ class Drains:
     def connected(self, session: Session) -> None:
         """The cluster's operator is here (again): tell it of everything that drains there."""
         for operation in self._state.operations.of_cluster(session.cluster):
-            if operation.stage in (Stage.AWAY, Stage.EVICTING):
+            if operation.stage in (Stage.AWAY, EVICTING):
                 self._through(session, operation)
             elif operation.is_drain:
                 # The provider is at it already; whatever the operator still does must not end in uncordoning the node.
@@ -98,7 +99,7 @@ class Drains:
 
     def disconnected(self, cluster: str) -> None:
         for operation in self._state.operations.of_cluster(cluster):
-            if operation.stage == Stage.EVICTING:
+            if operation.stage == EVICTING:
                 self._wait_for_operator(operation)
 
     def reported(self, event: DrainReported) -> None:
@@ -109,7 +110,7 @@ class Drains:
         if operation is None or not operation.is_drain:
             self._note_journalled(session.cluster, event)
         elif (
-            operation.stage == Stage.EVICTING
+            operation.stage == EVICTING
             and operation.cluster == session.cluster
             and operation.instruction_id == event.instruction_id
         ):
@@ -126,8 +127,8 @@ class Drains:
         """Whether returning demand may take this drain back."""
         session = self._state.sessions.of(operation.cluster)
         return (
-            operation.kind == ActionKind.RECLAIM
-            and operation.stage == Stage.EVICTING
+            operation.kind == RECLAIM
+            and operation.stage == EVICTING
             and session is not None
             and session.can(RECLAIM_CANCEL)
         )
@@ -144,8 +145,8 @@ class Drains:
         if not session.can(DRAIN_REPORTS):
             self._proceed(operation)
             return
-        if operation.stage != Stage.EVICTING:
-            operation.to(Stage.EVICTING)
+        if operation.stage != EVICTING:
+            operation.to(EVICTING)
         due = operation.grace_ends + self._state.config.drain_report_slack
         self._state.timers.arm(TIMER, operation.machine.key, max(due, self._state.now))
 
@@ -156,7 +157,7 @@ class Drains:
     def _fall_back(self, operation: Operation) -> None:
         known = self._state.sessions.last_capabilities(operation.cluster)
         reports = known is None or DRAIN_REPORTS in known
-        if reports or operation.kind == ActionKind.RECLAIM:
+        if reports or operation.kind == RECLAIM:
             self._state.turn.log(
                 "warning",
                 "reclaim fallback: no operator session; draining at the provider directly",

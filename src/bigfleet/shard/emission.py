@@ -7,12 +7,11 @@ that returns while its cluster still evicts pods from a machine takes that drain
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
-from bigfleet.model.machine import MachineState
 from bigfleet.model.profile import Profile
 from bigfleet.shard.backoff import kind_of
 from bigfleet.shard.decisions import Verdicts
@@ -20,9 +19,11 @@ from bigfleet.shard.demand import Demand
 from bigfleet.shard.events import Audit
 from bigfleet.shard.executor import Executor
 from bigfleet.shard.matching import attribute, parse_canonical, serves
+from bigfleet.shard.members import CONFIGURED, EMIT, PROVISION
 from bigfleet.shard.operations import FIRST_CALL, JOURNEY, Operation
 from bigfleet.shard.records import Record
 from bigfleet.shard.state import ShardState
+from bigfleet.shard.twins import Twins
 
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
 KEPT_ACTIONS = 1000
@@ -51,22 +52,30 @@ class ActionTaken(Struct, frozen=True):
 class Emission:
     """Begins operations for actions, and keeps the last ones that ended."""
 
-    def __init__(self, state: ShardState, demand: Demand) -> None:
+    def __init__(self, state: ShardState, demand: Demand, twins: Twins) -> None:
         self._state = state
         self._demand = demand
+        self._twins = twins
         self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
 
-    def carry_out(self, executor: Executor, actions: Iterable[Action], cycle: int) -> None:
+    def carry_out(self, executor: Executor, actions: Sequence[Action], cycle: int) -> None:
         """Begin what still applies; tell what the rails kept back."""
         counts: dict[tuple[Disposition, ActionKind], int] = {}
         deduped = 0
         drains = self._cancellable(executor)
+        instead = self._twins.of(actions)
         for action in actions:
             told = (action.disposition, action.kind)
             counts[told] = counts.get(told, 0) + 1
-            if action.disposition != Disposition.EMIT:
+            if action.disposition != EMIT:
                 self._told_only(action, cycle)
-            elif not self._begin(executor, action, cycle, drains.get(action.cluster, [])):
+            elif not self._begin(
+                executor,
+                action,
+                instead.get(action.machine, action.machine),
+                cycle,
+                drains.get(action.cluster, []),
+            ):
                 deduped += 1
         self._count(counts, deduped)
 
@@ -125,8 +134,9 @@ class Emission:
         )
         self._state.stories.tell(key, self._state.now, f"{kind} ended: {outcome}{f' ({detail})' if detail else ''}")
 
-    def _begin(self, executor: Executor, action: Action, cycle: int, drains: list[Operation]) -> bool:
-        record = self._state.fleet.machines.get(action.machine)
+    def _begin(self, executor: Executor, action: Action, machine: str, cycle: int, drains: list[Operation]) -> bool:
+        """Begin the action on `machine`, which may be another than the engine named; False when it does not apply."""
+        record = self._state.fleet.machines.get(machine)
         if record is None:
             self._refuse(action, cycle, "inventory_miss")
             return True
@@ -141,6 +151,8 @@ class Emission:
                 return True
             if drains and self._reuse_draining(executor, action, record, profile, drains):
                 return True
+        if machine != action.machine:
+            self._state.stories.tell(machine, self._state.now, f"its node is empty: goes instead of {action.machine}")
         executor.begin(
             Operation(
                 machine=record,
@@ -164,14 +176,14 @@ class Emission:
             return False
         if record.state != JOURNEY[FIRST_CALL[action.kind]][0] or state.resting(key):
             return False
-        if record.state == MachineState.CONFIGURED and record.cluster != action.cluster:
+        if record.state == CONFIGURED and record.cluster != action.cluster:
             return False
         if action.kind in ACQUISITIONS and action.need is not None:
             if state.need_rests.resting((action.cluster, action.need.fingerprint), state.now):
                 return False
             if not self._demand.may_acquire(action.cluster):
                 return False
-        bought = action.kind == ActionKind.PROVISION
+        bought = action.kind == PROVISION
         return not (bought and state.breakers.resting(kind_of(record.shape), state.now))
 
     def _reuse_draining(
@@ -256,7 +268,7 @@ class Emission:
             return
         turn = self._state.turn
         names = {
-            Disposition.EMIT: "bigfleet_shard_actions_total",
+            EMIT: "bigfleet_shard_actions_total",
             Disposition.SUPPRESSED: "bigfleet_shard_actions_suppressed_total",
             Disposition.DRYRUN: "bigfleet_shard_actions_dryrun_total",
         }
@@ -264,7 +276,7 @@ class Emission:
             turn.count(names[disposition], _kind(kind), amount=amount)
         if deduped:
             turn.count("bigfleet_shard_actions_deduped_total", amount=deduped)
-        acquired = sum(n for (d, kind), n in counts.items() if d == Disposition.EMIT and kind in ACQUISITIONS)
+        acquired = sum(n for (d, kind), n in counts.items() if d == EMIT and kind in ACQUISITIONS)
         if acquired:
             turn.count("bigfleet_shard_phase1_occ_proposals_total", "committed", amount=acquired)
         suppressed = sum(n for (d, _), n in counts.items() if d == Disposition.SUPPRESSED)

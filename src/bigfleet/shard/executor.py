@@ -14,18 +14,35 @@ from typing import Final
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
-from bigfleet.engine.results import ActionKind
-from bigfleet.model.machine import MachineState
 from bigfleet.shard import intents
 from bigfleet.shard.backoff import delay, kind_of
 from bigfleet.shard.bootstrap import Bootstraps
 from bigfleet.shard.calls import TIMER, Calls
 from bigfleet.shard.demand import Demand
 from bigfleet.shard.drains import Drains
-from bigfleet.shard.events import CallDone, CallFailed, CallKind, Failure, JournalState, ListedMachine, Table
+from bigfleet.shard.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
 from bigfleet.shard.failures import LocalFailures
 from bigfleet.shard.intake import flaw_of
 from bigfleet.shard.lifecycle import Lifecycle
+from bigfleet.shard.members import (
+    AWAITING,
+    BOOTSTRAP,
+    CONFIGURE,
+    CONFIGURED,
+    CONFIGURING,
+    CREATE,
+    CREATING,
+    DELETE,
+    DELETING,
+    DONE,
+    DRAIN,
+    DRAINING,
+    FAILED,
+    IDLE,
+    PROVISION,
+    QUEUED,
+    SPECULATIVE,
+)
 from bigfleet.shard.names import IdSource
 from bigfleet.shard.nodes import Nodes
 from bigfleet.shard.operations import DRAINS, JOURNEY, Operation, Stage
@@ -86,15 +103,15 @@ class Executor:
         operation.began = self._state.now
         self._state.operations.add(operation)
         self._journal(operation)
-        if operation.kind == ActionKind.PROVISION:
+        if operation.kind == PROVISION:
             stamp = Stamp(fingerprint=operation.fingerprint, group=operation.group)
             why = f"bought for {operation.cluster} ({operation.reason})"
-            self._lifecycle.move(record, MachineState.CREATING, why, cluster=operation.cluster, stamp=stamp, wake=False)
+            self._lifecycle.move(record, CREATING, why, cluster=operation.cluster, stamp=stamp, wake=False)
             self.calls.enqueue(operation)
-        elif operation.kind == ActionKind.BOOTSTRAP:
+        elif operation.kind == BOOTSTRAP:
             self._bind(operation)
         else:
-            self._lifecycle.move(record, MachineState.DELETING, f"released ({operation.reason})", wake=False)
+            self._lifecycle.move(record, DELETING, f"released ({operation.reason})", wake=False)
             self.calls.enqueue(operation)
 
     def begin_drain(self, operation: Operation, *, evicted: bool = False) -> None:
@@ -102,7 +119,7 @@ class Executor:
         operation.began = self._state.now
         self._state.operations.add(operation)
         why = f"{_DRAINS[operation.kind]} ({operation.reason})"
-        self._lifecycle.move(operation.machine, MachineState.DRAINING, why, wake=False)
+        self._lifecycle.move(operation.machine, DRAINING, why, wake=False)
         if evicted:
             self.calls.enqueue(operation)
         else:
@@ -113,10 +130,10 @@ class Executor:
         record = operation.machine
         operation.began = self._state.now
         self._state.operations.add(operation)
-        if operation.call == CallKind.CREATE:
+        if operation.call == CREATE:
             stamp = Stamp(fingerprint=operation.fingerprint, group=operation.group)
             why = f"bought for {operation.cluster} by an earlier process"
-            self._lifecycle.move(record, MachineState.CREATING, why, cluster=operation.cluster, stamp=stamp)
+            self._lifecycle.move(record, CREATING, why, cluster=operation.cluster, stamp=stamp)
         self._await(operation)
 
     def _bind(self, operation: Operation) -> None:
@@ -124,12 +141,10 @@ class Executor:
         assert operation.profile is not None
         stamp = stamp_of(operation.profile, operation.group)
         why = f"bound to {operation.cluster} ({operation.reason})"
-        operation.call = CallKind.CONFIGURE
+        operation.call = CONFIGURE
         operation.attempts, operation.ambiguous, operation.error = 0, False, ""
         operation.began = self._state.now
-        self._lifecycle.move(
-            operation.machine, MachineState.CONFIGURING, why, cluster=operation.cluster, stamp=stamp, wake=False
-        )
+        self._lifecycle.move(operation.machine, CONFIGURING, why, cluster=operation.cluster, stamp=stamp, wake=False)
         self.bootstraps.begin(operation)
 
     def _journal(self, operation: Operation) -> None:
@@ -155,7 +170,7 @@ class Executor:
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
         if listed.state == JOURNEY[operation.call][0]:
-            raced = operation.call == CallKind.CONFIGURE
+            raced = operation.call == CONFIGURE
             outcome = "transition_raced_to_idle" if raced else "transition_error"
             self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
         elif not self._advance(operation, listed):
@@ -184,7 +199,7 @@ class Executor:
         elif failure == Failure.NOT_FOUND:
             self.lost(operation, "provider_error", f"{operation.call}: {error}")
             self._lifecycle.vanish(record, "the provider does not know it")
-        elif failure == Failure.UNIMPLEMENTED and operation.call == CallKind.DELETE:
+        elif failure == Failure.UNIMPLEMENTED and operation.call == DELETE:
             self.cannot_delete.add(record.provider)
             self._back(operation, "provider_error", f"{operation.call}: {error}")
         elif failure in _RETRIED and self._may_retry(operation):
@@ -205,14 +220,14 @@ class Executor:
     def sighted(self, operation: Operation, listed: ListedMachine) -> bool:
         """A fresh provider record of a machine at work; False when it ended the operation and is to be adopted."""
         before = JOURNEY[operation.call][0]
-        if listed.state == before and operation.stage != Stage.AWAITING:
+        if listed.state == before and operation.stage != AWAITING:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host)
             return True
         if listed.state != before and self._advance(operation, listed):
             return True
         undone = listed.state == before
         detail = f"undone by the provider: {_seen(listed)}" if undone else f"the provider shows {_seen(listed)}"
-        if operation.call == CallKind.CREATE and undone:
+        if operation.call == CREATE and undone:
             self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, detail)
         if undone:
             self._rest(operation, detail)
@@ -248,8 +263,8 @@ class Executor:
     def _advance(self, operation: Operation, listed: ListedMachine) -> bool:
         """Follow the provider along the operation's journey; False when it is somewhere else."""
         _, during, after = JOURNEY[operation.call]
-        mine = operation.call != CallKind.CONFIGURE or listed.cluster == operation.cluster
-        if listed.state == MachineState.FAILED:
+        mine = operation.call != CONFIGURE or listed.cluster == operation.cluster
+        if listed.state == FAILED:
             self._provider_failed(operation, listed)
         elif listed.state == during and mine:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
@@ -263,10 +278,10 @@ class Executor:
 
     def _await(self, operation: Operation) -> None:
         self._poll(operation)
-        if operation.stage == Stage.AWAITING:
+        if operation.stage == AWAITING:
             return
         self.bootstraps.forget(operation)
-        operation.to(Stage.AWAITING)
+        operation.to(AWAITING)
         due = self._state.now + _timeout(operation, self._state)
         self._state.timers.arm(TIMER, operation.machine.key, due)
 
@@ -282,25 +297,24 @@ class Executor:
         state, record = self._state, operation.machine
         state.machine_rests.succeeded(record.key)
         self.failures.settled(record.key)
-        match operation.call:
-            case CallKind.CREATE:
-                state.breakers.succeeded(kind_of(record.shape))
-                self._lifecycle.move(record, MachineState.IDLE, "host attached", host=listed.host)
-                self._go_on_binding(operation)
-            case CallKind.CONFIGURE:
-                self._lifecycle.move(record, MachineState.CONFIGURED, "node ready", host=listed.host)
-                state.turn.observe(CONFIGURE_PHASE, state.now - operation.began)
-                state.need_rests.succeeded((operation.cluster, operation.fingerprint))
-                self._demand.came_up(operation.cluster, operation.fingerprint)
-                self._finish(operation, "success", "")
-            case CallKind.DRAIN:
-                self._lifecycle.move(record, MachineState.IDLE, "drained", host=listed.host or None)
-                state.turn.observe(DRAIN_PHASE, state.now - operation.began)
-                self._finish(operation, "success", "")
-            case CallKind.DELETE:
-                self._lifecycle.move(record, MachineState.SPECULATIVE, "host released", host="")
-                state.turn.count(RELEASES)
-                self._finish(operation, "success", "")
+        call = operation.call
+        if call == CREATE:
+            state.breakers.succeeded(kind_of(record.shape))
+            self._lifecycle.move(record, IDLE, "host attached", host=listed.host)
+            self._go_on_binding(operation)
+            return
+        if call == CONFIGURE:
+            self._lifecycle.move(record, CONFIGURED, "node ready", host=listed.host)
+            state.turn.observe(CONFIGURE_PHASE, state.now - operation.began)
+            state.need_rests.succeeded((operation.cluster, operation.fingerprint))
+            self._demand.came_up(operation.cluster, operation.fingerprint)
+        elif call == DRAIN:
+            self._lifecycle.move(record, IDLE, "drained", host=listed.host or None)
+            state.turn.observe(DRAIN_PHASE, state.now - operation.began)
+        else:
+            self._lifecycle.move(record, SPECULATIVE, "host released", host="")
+            state.turn.count(RELEASES)
+        self._finish(operation, "success", "")
 
     def _go_on_binding(self, operation: Operation) -> None:
         """A bought machine has its host: bind it for the same need if that still stands, else leave it Idle."""
@@ -351,7 +365,7 @@ class Executor:
     def _provider_failed(self, operation: Operation, listed: ListedMachine) -> None:
         record = operation.machine
         self._lifecycle.refresh(record, listed.shape, listed.host)
-        self._lifecycle.move(record, MachineState.FAILED, listed.last_error, error=listed.last_error)
+        self._lifecycle.move(record, FAILED, listed.last_error, error=listed.last_error)
         self._after_failure(operation, listed.last_error)
         self._finish(operation, "provider_error", f"{operation.call}: {listed.last_error}")
 
@@ -359,7 +373,7 @@ class Executor:
         """Our own verdict: Failed until the provider's word says otherwise."""
         record, now = operation.machine, self._state.now
         text = f"{operation.call}: {error}"
-        self._lifecycle.move(record, MachineState.FAILED, text, error=text)
+        self._lifecycle.move(record, FAILED, text, error=text)
         until = self.failures.note(record.key, JOURNEY[operation.call][0], now, stuck=stuck)
         self._after_failure(operation, error)
         if until:
@@ -368,7 +382,7 @@ class Executor:
         self._finish(operation, outcome, text)
 
     def _after_failure(self, operation: Operation, error: str) -> None:
-        if operation.call == CallKind.CREATE:
+        if operation.call == CREATE:
             self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, error)
         self._rest(operation, error)
 
@@ -381,7 +395,7 @@ class Executor:
         self.bootstraps.forget(operation)
         self._state.timers.cancel(TIMER, operation.machine.key)
         self._state.operations.remove(operation)
-        operation.to(Stage.DONE)
+        operation.to(DONE)
         self._state.turn.erase(Table.DRAIN if operation.is_drain else Table.INTENT, operation.journal_key)
         operation.blob = b""
         self._finished(operation, outcome, detail)
@@ -391,18 +405,18 @@ class Executor:
     def _still_valid(self, operation: Operation) -> bool:
         """Asked when an operation's turn for a call has come."""
         state, now = self._state, self._state.now
-        if operation.call == CallKind.CONFIGURE and operation.blob_expires and now >= operation.blob_expires:
+        if operation.call == CONFIGURE and operation.blob_expires and now >= operation.blob_expires:
             self.bootstraps.begin(operation)
             return False
         if not self.untouched(operation):
             return True
-        wanted = operation.call in (CallKind.CREATE, CallKind.CONFIGURE)
+        wanted = operation.call in (CREATE, CONFIGURE)
         cluster = self._demand.clusters.get(operation.cluster)
         if not operation.machine.owned:
             self.call_off(operation, "stale_state", "the machine is not this shard's any more")
         elif wanted and cluster is not None and operation.fingerprint not in cluster.profiles:
             self.call_off(operation, "stale_state", "nobody asks for it any more")
-        elif operation.call == CallKind.CREATE and state.breakers.resting(kind_of(operation.machine.shape), now):
+        elif operation.call == CREATE and state.breakers.resting(kind_of(operation.machine.shape), now):
             self.call_off(operation, "stale_state", "purchases of this kind are paused")
         else:
             return True
@@ -416,9 +430,9 @@ class Executor:
             key = record.key
             assert self._state.fleet.machines.get(key) is record, f"operation on {key}, which is not in the fleet"
             assert record.state == JOURNEY[operation.call][1], f"{key} is {record.state.label} during {operation.call}"
-            assert operation.stage not in (Stage.NEW, Stage.DONE), f"operation on {key} is {operation.stage.name}"
+            assert operation.stage not in (Stage.NEW, DONE), f"operation on {key} is {operation.stage.name}"
             armed = self._state.timers.due_at(TIMER, key) is not None
-            assert armed or operation.stage == Stage.QUEUED, f"operation on {key} waits without a timer"
+            assert armed or operation.stage == QUEUED, f"operation on {key} waits without a timer"
             assert operation.cluster == record.cluster, (
                 f"{key} is {record.cluster}'s, its operation {operation.cluster}'s"
             )
@@ -426,12 +440,12 @@ class Executor:
 
 def _timeout(operation: Operation, state: ShardState) -> int:
     config = state.config
-    if operation.call == CallKind.DRAIN:
+    if operation.call == DRAIN:
         return config.drain_timeout + max(0, operation.grace_ends - state.now)
     return {
-        CallKind.CREATE: config.create_timeout,
-        CallKind.CONFIGURE: config.configure_timeout,
-        CallKind.DELETE: config.delete_timeout,
+        CREATE: config.create_timeout,
+        CONFIGURE: config.configure_timeout,
+        DELETE: config.delete_timeout,
     }[operation.call]
 
 

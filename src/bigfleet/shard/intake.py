@@ -8,6 +8,7 @@ from __future__ import annotations
 from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import INTERRUPTION_PROBABILITY, PRICE, SHAPES, STRUCTURAL, MachineState, Violation
 from bigfleet.shard.events import ListedMachine
+from bigfleet.shard.members import FAILED
 
 MAX_LABELS = 256
 MAX_UNITS = 2**40
@@ -47,7 +48,7 @@ def _structure_flaw(listed: ListedMachine) -> Violation | None:
     if cluster is not None and bool(listed.cluster) != cluster:
         detail = f"cluster is {listed.cluster!r} in state {_label(listed)}; it must be {_wanted(cluster)}"
         return Violation(STRUCTURAL, detail)
-    if listed.state == MachineState.FAILED and not listed.last_error:
+    if listed.state == FAILED and not listed.last_error:
         return Violation(STRUCTURAL, "last_error is empty in state Failed; it must say what failed")
     return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.model.machine import BOUND, OBSERVED_EDGES, MachineState
+from bigfleet.shard.members import CREATING, SPECULATIVE
 from bigfleet.shard.nodes import Nodes
 from bigfleet.shard.records import NO_STAMP, Record
 from bigfleet.shard.state import ShardState
@@ -46,7 +47,7 @@ class Lifecycle:
             cluster, stamp = "", NO_STAMP
         self._state.fleet.change(record, state=to, cluster=cluster, stamp=stamp, host=host, error=error)
         self.tell(record, f"{before.label} → {to.label}: {why}" if before != to else why)
-        if to != MachineState.CREATING:
+        if to != CREATING:
             self._notify(record, owner, before)
         if wake:
             self._state.wants_cycle = True
@@ -76,7 +77,7 @@ class Lifecycle:
         self._state.not_before.pop(record.key, None)
         self.tell(record, f"{record.state.label} → gone: {why}")
         if owner:
-            self._nodes.changed(owner, record.key, MachineState.SPECULATIVE)
+            self._nodes.changed(owner, record.key, SPECULATIVE)
         self._nodes.forget(record.key)
         self._state.wants_cycle = True
 
@@ -84,7 +85,7 @@ class Lifecycle:
         self._state.stories.tell(record.key, self._state.now, text)
 
     def _notify(self, record: Record, owner: str, before: MachineState) -> None:
-        if owner and owner != record.cluster and before != MachineState.CREATING:
+        if owner and owner != record.cluster and before != CREATING:
             self._nodes.changed(owner, record.key, record.state)
-        if record.cluster and record.state != MachineState.CREATING:
+        if record.cluster and record.state != CREATING:
             self._nodes.changed(record.cluster, record.key, record.state)

@@ -6,10 +6,15 @@ it still has its host, whoever uses it by then, and Speculative when the host is
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.events import NodeReported, NodeState
+from bigfleet.shard.members import CONFIGURED, CONFIGURING, CREATING, DRAINING, FAILED, IDLE, SPECULATIVE
 from bigfleet.shard.state import ShardState
 
+# The cluster may know of its node before the provider has told that it is Configured.
+_RUNNING = frozenset({CONFIGURING, CONFIGURED})
 _HOSTLESS = frozenset({MachineState.SPECULATIVE, MachineState.CREATING})
 
 
@@ -19,13 +24,17 @@ class Nodes:
     def __init__(self, state: ShardState) -> None:
         self._state = state
         self._reports: dict[str, tuple[str, NodeReported]] = {}
+        # Nodes without pods by cluster, as last reported.
+        self._empty: dict[str, set[str]] = {}
 
     def changed(self, cluster: str, machine: str, to: MachineState) -> None:
         """The machine is or was this cluster's and has just changed."""
+        if cluster in self._empty and to not in _RUNNING:
+            self._note_empty(cluster, machine, False)
         session = self._state.sessions.of(cluster)
         if session is None:
             return
-        session.outbox.node(machine, draining=to == MachineState.DRAINING)
+        session.outbox.node(machine, draining=to == DRAINING)
         self._state.sessions.wake(session)
 
     def reported(self, event: NodeReported) -> None:
@@ -34,6 +43,7 @@ class Nodes:
         record = self._state.fleet.machines.get(event.machine)
         if session is not None and record is not None and record.cluster == session.cluster:
             self._reports[event.machine] = (session.cluster, event)
+            self._note_empty(session.cluster, event.machine, event.empty and record.state in _RUNNING)
 
     def report_on(self, machine: str) -> NodeReported | None:
         """What its present cluster last said of the machine."""
@@ -41,8 +51,21 @@ class Nodes:
         cluster, report = self._reports.get(machine, ("", None))
         return report if record is not None and record.cluster == cluster else None
 
+    def empty(self, cluster: str) -> Collection[str]:
+        """Machines whose nodes run nothing, as far as the cluster has told."""
+        return self._empty.get(cluster, ())
+
     def forget(self, machine: str) -> None:
         self._reports.pop(machine, None)
+
+    def _note_empty(self, cluster: str, machine: str, empty: bool) -> None:
+        known = self._empty.setdefault(cluster, set())
+        if empty:
+            known.add(machine)
+        else:
+            known.discard(machine)
+            if not known:
+                del self._empty[cluster]
 
     def name(self, cluster: str, machine: str) -> str:
         """The node's name: what this cluster reported, else the provider's id of the machine."""
@@ -54,22 +77,20 @@ class Nodes:
 
     def members(self, cluster: str) -> tuple[str, ...]:
         return tuple(
-            key
-            for key in self._state.fleet.of_cluster(cluster)
-            if self._state.fleet.machines[key].state != MachineState.CREATING
+            key for key in self._state.fleet.of_cluster(cluster) if self._state.fleet.machines[key].state != CREATING
         )
 
     def render(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
         record = self._state.fleet.machines.get(machine)
         name = self.name(cluster, machine)
         if record is None:
-            return NodeState(machine, cluster, MachineState.SPECULATIVE, name, "", "", None)
+            return NodeState(machine, cluster, SPECULATIVE, name, "", "", None)
         state = record.state
-        mine = record.cluster == cluster and state != MachineState.CREATING
+        mine = record.cluster == cluster and state != CREATING
         if draining:
-            state = MachineState.DRAINING
+            state = DRAINING
         elif not mine and record.cluster:
             # Another cluster's by now: to this one it is merely drained.
-            state = MachineState.SPECULATIVE if state in _HOSTLESS else MachineState.IDLE
-        error = record.error if state == MachineState.FAILED else ""
+            state = SPECULATIVE if state in _HOSTLESS else IDLE
+        error = record.error if state == FAILED else ""
         return NodeState(machine, cluster, state, name, record.host, error, record.shape)

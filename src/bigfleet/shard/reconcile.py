@@ -15,12 +15,12 @@ from msgspec import structs
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
-from bigfleet.model.machine import BOUND, MachineState
+from bigfleet.model.machine import BOUND
 from bigfleet.shard.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
 from bigfleet.shard.executor import REJECTED, Executor
 from bigfleet.shard.intake import flaw_of
 from bigfleet.shard.lifecycle import Lifecycle
-from bigfleet.shard.operations import Stage
+from bigfleet.shard.members import CALLING, CONFIGURING, CREATING, DELETING, DRAINING, FAILED
 from bigfleet.shard.ownership import Ownership
 from bigfleet.shard.records import NO_STAMP, Record
 from bigfleet.shard.rereads import Rereads
@@ -29,9 +29,8 @@ from bigfleet.shard.state import ShardState
 
 TIMER = "list"
 WATCH = "watch"
-_TRANSITIONAL = frozenset(
-    {MachineState.CREATING, MachineState.CONFIGURING, MachineState.DRAINING, MachineState.DELETING}
-)
+_TRANSITIONAL = frozenset({CREATING, CONFIGURING, DRAINING, DELETING})
+
 _REREAD_AFTER = SECOND
 _ABSENT_READS = 1000
 
@@ -254,7 +253,7 @@ class Reconcile:
             return
         self._missed.pop(record.key, None)
         operation = self._state.operations.on(record.key)
-        if self._too_old(record, began) or (operation is not None and operation.stage == Stage.CALLING):
+        if self._too_old(record, began) or (operation is not None and operation.stage == CALLING):
             self._rereads.ask(provider, listed.id, self._state.now + _REREAD_AFTER)
         elif operation is None or not self._executor.sighted(operation, listed):
             self._adopt(record, listed)
@@ -262,7 +261,7 @@ class Reconcile:
     def gone(self, record: Record, why: str) -> None:
         operation = self._state.operations.on(record.key)
         if operation is not None:
-            if operation.stage == Stage.CALLING:
+            if operation.stage == CALLING:
                 # The call will tell; whatever it says is newer than this.
                 self._rereads.ask(record.provider, record.id, self._state.now + _REREAD_AFTER)
                 return
@@ -282,7 +281,7 @@ class Reconcile:
             return
         text = f"{record.state.label} for too long"
         self._executor.failures.note(machine, record.state, self._state.now, stuck=False)
-        self._lifecycle.move(record, MachineState.FAILED, text, error=text)
+        self._lifecycle.move(record, FAILED, text, error=text)
         self._rereads.ask(record.provider, record.id, self._state.now)
 
     def _appear(self, provider: str, listed: ListedMachine) -> None:
@@ -292,7 +291,7 @@ class Reconcile:
             self._state.turn.count(REJECTED, "structural")
             self._state.turn.log("warning", "provider machine rejected at ingest; its name is taken", machine=key)
             return
-        failed = listed.state == MachineState.FAILED
+        failed = listed.state == FAILED
         bound = failed or listed.state in BOUND
         record = fleet.add(
             key,
@@ -312,7 +311,7 @@ class Reconcile:
     def _adopt(self, record: Record, listed: ListedMachine) -> None:
         """Nothing of ours is under way: what the provider says is so."""
         key = record.key
-        if key in self._executor.failures and listed.state != MachineState.FAILED:
+        if key in self._executor.failures and listed.state != FAILED:
             if not self._executor.failures.recovers(key, listed.state, self._state.now):
                 self._lifecycle.refresh(record, listed.shape, listed.host)
                 look = self._executor.failures.look_again_at(key, self._state.now)
@@ -321,12 +320,12 @@ class Reconcile:
             self._state.turn.log("info", "machine recovered", machine=key, state=listed.state.label)
         self._executor.failures.forget(key)
         self._lifecycle.refresh(record, listed.shape, listed.host)
-        bound = listed.state in BOUND or listed.state == MachineState.FAILED
+        bound = listed.state in BOUND or listed.state == FAILED
         cluster = listed.cluster if bound else ""
-        error = listed.last_error if listed.state == MachineState.FAILED else ""
+        error = listed.last_error if listed.state == FAILED else ""
         known = record.stamp if record.cluster == listed.cluster else NO_STAMP
         stamp = self._stamp(key, known, listed) if bound else NO_STAMP
-        if listed.state == MachineState.CREATING:
+        if listed.state == CREATING:
             # Whom it was bought for is not something the provider knows.
             cluster, stamp = record.cluster, record.stamp
         if (record.state, record.cluster, record.error) == (listed.state, cluster, error) and stamp == record.stamp:
@@ -343,10 +342,10 @@ class Reconcile:
             return
         config = self._state.config
         allowed = {
-            MachineState.CREATING: config.create_timeout,
-            MachineState.CONFIGURING: config.configure_timeout,
-            MachineState.DRAINING: config.drain_timeout + config.reclaim_grace,
-            MachineState.DELETING: config.delete_timeout,
+            CREATING: config.create_timeout,
+            CONFIGURING: config.configure_timeout,
+            DRAINING: config.drain_timeout + config.reclaim_grace,
+            DELETING: config.delete_timeout,
         }[record.state]
         self._state.timers.arm(WATCH, record.key, self._state.now + allowed)
 

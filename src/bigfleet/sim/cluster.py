@@ -57,6 +57,9 @@ class Cluster:
         self._rows = DemandRows(kinds)
         self._waiting: dict[str, PodSet] = {}
         self._roomy = RoomyNodes(self.nodes, self.podsets)
+        # Nodes whose pods changed since they were last reported, and those reported to have none.
+        self._touched: set[str] = set()
+        self._reported_empty: set[str] = set()
         self._created = 0
         self.on_all_bound: Callable[[PodSet, int], None] = lambda podset, now: None
         self.on_lost: Callable[[PodSet], None] = lambda podset: None
@@ -113,6 +116,7 @@ class Cluster:
         node = self.nodes[machine] = Node(machine, shape, self._roomy.attributes(shape), total)
         self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
         self._roomy.offer(node)
+        self._touched.add(machine)
 
     def leave(self, machine: str, cause: str, now: int) -> None:
         """A node is gone; pods that were still on it are interrupted."""
@@ -123,6 +127,8 @@ class Cluster:
         del self.nodes[machine]
         self.capacity = [have - less for have, less in zip(self.capacity, node.total, strict=True)]
         self._roomy.forget(machine)
+        self._touched.discard(machine)
+        self._reported_empty.discard(machine)
 
     def cordon(self, machine: str, cordoned: bool) -> None:
         if machine in self.nodes:
@@ -155,6 +161,23 @@ class Cluster:
     def is_empty(self, machine: str) -> bool:
         node = self.nodes.get(machine)
         return node is None or not node.pods
+
+    def emptied_or_filled(self) -> list[tuple[str, bool]]:
+        """Nodes that became empty (True) or no longer are, since this was last asked, in order of id."""
+        found = []
+        for machine in sorted(self._touched):
+            empty = not self.nodes[machine].pods
+            if empty != (machine in self._reported_empty):
+                found.append((machine, empty))
+        self._touched.clear()
+        self._reported_empty.difference_update(machine for machine, _ in found)
+        self._reported_empty.update(machine for machine, empty in found if empty)
+        return found
+
+    def report_nodes_anew(self) -> None:
+        """Whoever hears the next report knows nothing yet."""
+        self._touched.update(self._reported_empty)
+        self._reported_empty.clear()
 
     # --------------------------------------------------------------------------------------------------------- binding
 
@@ -222,6 +245,7 @@ class Cluster:
         node.free = [have - want * count for have, want in zip(node.free, kind.vector, strict=True)]
         self.used = [have + want * count for have, want in zip(self.used, kind.vector, strict=True)]
         node.pods[podset] = node.pods.get(podset, 0) + count
+        self._touched.add(node.id)
         podset.bound[node] = podset.bound.get(node, 0) + count
         podset.bound_count += count
         podset.waiting_count -= count
@@ -250,6 +274,7 @@ class Cluster:
                 del holder[key]  # type: ignore[arg-type]
         podset.bound_count -= count
         self.running[kind.priority_class] -= count
+        self._touched.add(node.id)
         self._roomy.offer(node)
         if podset.bound_count == 0:
             podset.anchor = None

@@ -27,6 +27,15 @@ class Stage:
     changed: Callable[[str], None]
 
 
+@dataclass(slots=True)
+class Run:
+    """A job under way: what is left of it, and when it ends if all its pods keep running."""
+
+    left: int
+    checkpoints: bool
+    ends: Timer | None = None
+
+
 class Generators:
     """All workloads of a run."""
 
@@ -36,7 +45,7 @@ class Generators:
         self._shapes = shapes
         self._end = end
         self._extra: dict[str, PodKind] = {}
-        self._finishing: dict[tuple[str, str], tuple[int, Timer | None]] = {}
+        self._running: dict[tuple[str, str], Run] = {}
         self._stage_of: dict[str, Stage] = {}
 
     def play(self, workload: Workload, stages: list[Stage]) -> None:
@@ -137,7 +146,7 @@ class Generators:
             part = dice.choices(workload.mix, weights)[0]
             pods = dice.randint(*part.pods)
             lasts = (part.duration or workload.duration).sample(dice)
-            self._job(stage, f"{workload.name}-{count:06}", workload.name, self._kinds[part.shape], pods, lasts)
+            self._job(stage, f"{workload.name}-{count:06}", workload, self._kinds[part.shape], pods, lasts)
             count += 1
             plan()
 
@@ -220,7 +229,7 @@ class Generators:
                 pods: int = job.pods,
                 lasts: int | None = job.duration,
             ) -> None:
-                self._job(stage, name, workload.name, kind, pods, lasts)
+                self._job(stage, name, workload, kind, pods, lasts)
 
             self._kernel.at(job.arrival, arrive)
 
@@ -239,30 +248,30 @@ class Generators:
 
     # ------------------------------------------------------------------------------------------------------------ jobs
 
-    def _job(self, stage: Stage, name: str, workload: str, kind: PodKind, pods: int, lasts: int | None) -> None:
+    def _job(
+        self, stage: Stage, name: str, workload: Jobs | Trace, kind: PodKind, pods: int, lasts: int | None
+    ) -> None:
         if lasts is not None:
-            self._finishing[stage.cluster.name, name] = (lasts, None)
+            self._running[stage.cluster.name, name] = Run(max(1, lasts), workload.checkpoints)
         self._stage_of[stage.cluster.name] = stage
-        stage.cluster.create(name, workload, kind, pods, self._kernel.now)
+        stage.cluster.create(name, workload.name, kind, pods, self._kernel.now)
         stage.changed(stage.cluster.name)
 
     def _begin_run(self, cluster: Cluster, podset: PodSet) -> None:
-        key = (cluster.name, podset.name)
-        known = self._finishing.get(key)
-        if known is None or known[1] is not None:
-            return
-        lasts, _ = known
-        self._finishing[key] = (lasts, self._kernel.after(max(1, lasts), lambda: self._end_run(cluster, podset.name)))
+        run = self._running.get((cluster.name, podset.name))
+        if run is not None and run.ends is None:
+            run.ends = self._kernel.after(run.left, lambda: self._end_run(cluster, podset.name))
 
     def _lose_run(self, cluster: Cluster, podset: PodSet) -> None:
-        key = (cluster.name, podset.name)
-        known = self._finishing.get(key)
-        if known is not None and known[1] is not None:
-            known[1].cancel()
-            self._finishing[key] = (known[0], None)
+        run = self._running.get((cluster.name, podset.name))
+        if run is not None and run.ends is not None:
+            if run.checkpoints:
+                run.left = max(1, run.ends.due - self._kernel.now)
+            run.ends.cancel()
+            run.ends = None
 
     def _end_run(self, cluster: Cluster, name: str) -> None:
-        del self._finishing[cluster.name, name]
+        del self._running[cluster.name, name]
         cluster.delete(name)
         self._stage_of[cluster.name].changed(cluster.name)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -54,10 +55,6 @@ class Timer:
         self._action = None
         self._kernel._note_cancelled()
         return True
-
-    def _take(self) -> Action | None:
-        action, self._action = self._action, None
-        return action
 
 
 class Kernel:
@@ -120,12 +117,7 @@ class Kernel:
         self._drop_cancelled_head()
         if not self._queue:
             return False
-        due, _, timer = heapq.heappop(self._queue)
-        action = timer._take()
-        assert action is not None
-        self.now = due
-        self._executed += 1
-        action()
+        self._run_head()
         return True
 
     def run_until(self, instant: int) -> int:
@@ -133,8 +125,11 @@ class Kernel:
         if instant < self.now:
             raise KernelError(f"instant is {instant} ns, which is before now ({self.now} ns); time only moves forward")
         before = self._executed
-        while (due := self.next_due) is not None and due <= instant:
-            self.step()
+        while True:
+            self._drop_cancelled_head()
+            if not self._queue or self._queue[0][0] > instant:
+                break
+            self._run_head()
         self.now = instant
         return self._executed - before
 
@@ -167,9 +162,17 @@ class Kernel:
             heapq.heapify(self._queue)
             self._cancelled = 0
 
+    def _run_head(self) -> None:
+        self.now, _, timer = heapq.heappop(self._queue)
+        action, timer._action = timer._action, None
+        assert action is not None
+        self._executed += 1
+        action()
+
     def _drop_cancelled_head(self) -> None:
-        while self._queue and not self._queue[0][2].active:
-            heapq.heappop(self._queue)
+        queue = self._queue
+        while queue and queue[0][2]._action is None:
+            heapq.heappop(queue)
             self._cancelled -= 1
 
 
@@ -265,6 +268,19 @@ class Weather:
             if not 0.0 <= value <= 1.0:
                 raise KernelError(f"{field} is {value}; give a probability from 0 to 1")
 
+    @property
+    def calm(self) -> bool:
+        """Whether every message arrives once and in order."""
+        return not (self.loss or self.duplication or self.reordering)
+
+
+@dataclass(slots=True)
+class Parcel(Generic[M]):
+    """Messages of one link that arrive at the same instant."""
+
+    messages: deque[M]
+    timer: Timer
+
 
 class Link(Generic[M]):
     """One direction of a connection. In order unless the weather reorders; a cut link loses what is in flight."""
@@ -274,11 +290,14 @@ class Link(Generic[M]):
         self.sent = self.delivered = self.lost = 0
         self._kernel = kernel
         self._deliver = deliver
-        self._rng = kernel.random_stream(f"link/{name}")
+        # Two streams: turning mishaps on or off leaves the delays in place.
+        self._delays = kernel.random_stream(f"link/{name}")
+        self._mishaps = kernel.random_stream(f"link/{name}/mishaps")
         self._up = True
         self._horizon = 0
-        self._in_flight: dict[int, Timer] = {}
+        self._in_flight: dict[int, Parcel[M]] = {}
         self._next = 0
+        self._last: Parcel[M] | None = None
 
     @property
     def up(self) -> bool:
@@ -286,46 +305,70 @@ class Link(Generic[M]):
 
     @property
     def in_flight(self) -> int:
-        return len(self._in_flight)
+        return sum(len(parcel.messages) for parcel in self._in_flight.values())
 
     def send(self, message: M) -> None:
         """Hand a message to the link. Whether it arrives is the weather's business."""
         self.sent += 1
+        weather, now = self.weather, self._kernel.now
+        due = now + weather.delay.sample(self._delays)
+        if weather.calm:
+            if self._up:
+                self._in_order(due, message)
+            else:
+                self.lost += 1
+            return
         # All draws happen for every message, lost or not: changing one probability leaves the other draws in place.
-        rng, weather = self._rng, self.weather
+        rng = self._mishaps
         lost, doubled, late = rng.random(), rng.random(), rng.random()
-        first, second, straggle = (weather.delay.sample(rng), weather.delay.sample(rng), weather.straggle.sample(rng))
+        again, straggle = weather.delay.sample(rng), weather.straggle.sample(rng)
         if not self._up or lost < weather.loss:
             self.lost += 1
             return
-        due = self._kernel.now + first
         if late < weather.reordering:
             self._put(due + straggle, message)
         else:
-            self._horizon = max(self._horizon, due)
-            self._put(self._horizon, message)
+            self._in_order(due, message)
         if doubled < weather.duplication:
-            self._put(max(self._horizon, self._kernel.now + second), message)
+            self._put(max(self._horizon, now + again), message)
 
     def cut(self) -> None:
         """Take the link down: what is in flight is lost, and so is everything sent until `heal`."""
         self._up = False
-        self.lost += len(self._in_flight)
-        for timer in self._in_flight.values():
-            timer.cancel()
+        self.lost += self.in_flight
+        for parcel in self._in_flight.values():
+            parcel.timer.cancel()
+            parcel.messages.clear()
         self._in_flight.clear()
+        self._last = None
 
     def heal(self) -> None:
         """Bring the link back up, empty."""
         self._up = True
         self._horizon = self._kernel.now
 
-    def _put(self, due: int, message: M) -> None:
+    def _in_order(self, due: int, message: M) -> None:
+        """Not before what was sent before it; what arrives at one instant travels together."""
+        last = self._last
+        if due <= self._horizon:
+            if last is not None and last.timer.due == self._horizon:
+                last.messages.append(message)
+                return
+            due = self._horizon
+        self._horizon = due
+        self._last = self._put(due, message)
+
+    def _put(self, due: int, message: M) -> Parcel[M]:
         ticket = self._next
         self._next += 1
-        self._in_flight[ticket] = self._kernel.at(due, lambda: self._arrive(ticket, message))
+        parcel = self._in_flight[ticket] = Parcel(deque((message,)), self._kernel.at(due, lambda: self._arrive(ticket)))
+        return parcel
 
-    def _arrive(self, ticket: int, message: M) -> None:
-        del self._in_flight[ticket]
-        self.delivered += 1
-        self._deliver(message)
+    def _arrive(self, ticket: int) -> None:
+        parcel = self._in_flight[ticket]
+        if parcel is self._last:
+            self._last = None
+        while parcel.messages:  # a message may cut the link: then the rest is lost
+            self.delivered += 1
+            self._deliver(parcel.messages.popleft())
+        self._in_flight.pop(ticket, None)

@@ -73,6 +73,7 @@ class Meter:
     _still_waiting: dict[str, Counter[int]] = field(default_factory=dict)
     _used: list[int] = field(default_factory=list)
     _capacity: list[int] = field(default_factory=list)
+    _loads: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
     _used_time: list[float] = field(default_factory=list)
     _capacity_time: list[float] = field(default_factory=list)
     _since_sample: Counter[str] = field(default_factory=Counter)
@@ -113,9 +114,16 @@ class Meter:
             if record.host is not None:
                 self._running_machines[market] += sign
 
-    def load(self, used: list[int], capacity: list[int]) -> None:
-        """What pods request of serving nodes, and what those have, over all clusters."""
-        self._used, self._capacity = used, capacity
+    def load(self, cluster: str, used: list[int], capacity: list[int]) -> None:
+        """What pods of a cluster request of its nodes, and what those have."""
+        nothing = [0] * len(self.resources)
+        was_used, was_capacity = self._loads.get(cluster, (nothing, nothing))
+        if used is not was_used:
+            self._used = [total - was + now for total, was, now in zip(self._used, was_used, used, strict=True)]
+        if capacity is not was_capacity:
+            totals = zip(self._capacity, was_capacity, capacity, strict=True)
+            self._capacity = [total - was + now for total, was, now in totals]
+        self._loads[cluster] = (used, capacity)
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None:
         self.bound_pods += count

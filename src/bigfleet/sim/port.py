@@ -51,11 +51,12 @@ class Provider(Protocol):
 
 
 class Translator:
-    """Provider records as the shard's decoder would hand them over; shapes are made once."""
+    """Provider records as the shard's decoder would hand them over; each is translated once."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._shapes: dict[int, tuple[KitShape, Shape]] = {}
+        self._machines: dict[str, tuple[MachineRecord, ev.ListedMachine]] = {}
 
     def shape(self, shape: KitShape) -> Shape:
         known = self._shapes.get(id(shape))
@@ -64,10 +65,18 @@ class Translator:
         return known[1]
 
     def machine(self, record: MachineRecord) -> ev.ListedMachine:
+        known = self._machines.get(record.id)
+        if known is not None and known[0] is record:
+            return known[1]
         host = (record.host.ref or record.host.provider) if record.host is not None else ""
         metadata = tuple(sorted(record.metadata.items())) if record.metadata else ()
         shape = self.shape(record.shape)
-        return ev.ListedMachine(record.id, record.state, shape, host, record.cluster, record.last_error, metadata)
+        listed = ev.ListedMachine(record.id, record.state, shape, host, record.cluster, record.last_error, metadata)
+        self._machines[record.id] = (record, listed)
+        return listed
+
+    def forget(self, machine: str) -> None:
+        self._machines.pop(machine, None)
 
     def _made(self, shape: KitShape) -> Shape:
         offered = dict(shape.allocatable or shape.resources)

@@ -201,10 +201,9 @@ class Simulation:
     def _note(self, event: str, facts: dict[str, object]) -> None:
         self.trace.note(self.kernel.now, event, facts)
 
-    def _changed(self) -> None:
-        used = [sum(amounts) for amounts in zip(*(c.used for c in self.clusters.values()), strict=True)]
-        capacity = [sum(amounts) for amounts in zip(*(c.capacity for c in self.clusters.values()), strict=True)]
-        self.meter.load(used, capacity)
+    def _changed(self, name: str) -> None:
+        cluster = self.clusters[name]
+        self.meter.load(name, cluster.used, cluster.capacity)
         self._note_met()
 
     def _note_met(self) -> None:

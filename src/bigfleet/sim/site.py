@@ -86,7 +86,7 @@ class Site:
         self._translators: dict[str, Translator] = {}
         self._since: dict[str, int] = {}
         self.host = ShardHost(kernel, config, self.ports, self, listener, engine, check=check)
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[str], None] = lambda cluster: None
 
     # --------------------------------------------------------------------------------------------------------- building
 
@@ -117,9 +117,9 @@ class Site:
         for member in self.members.values():
             member.cluster.bind(self._kernel.now)
         self.host.start()
-        for member in self.members.values():
+        for name, member in self.members.items():
             self._dial_after(member, Duration.fixed(0))
-        self._account()
+            self._account(name)
 
     # ---------------------------------------------------------------------------------------------------------- demand
 
@@ -139,12 +139,11 @@ class Site:
             if member.cluster.grew:
                 member.cluster.grew = False
                 self._operate(member, op.DemandGrew())
-        self._account()
-        self.on_change()
+        self._account(name)
 
-    def _account(self) -> None:
+    def _account(self, name: str) -> None:
         self._meter.advance(self._kernel.now)
-        self.on_change()
+        self.on_change(name)
 
     # -------------------------------------------------------------------------------------------------------- machines
 
@@ -152,6 +151,7 @@ class Site:
         if isinstance(row, SaveMachine):
             self._changed(translator, row.machine.id, row.machine)
         elif isinstance(row, SaveRemoval):
+            translator.forget(row.machine.id)
             self._changed(translator, row.machine.id, None)
 
     def _changed(self, translator: Translator, machine: str, after: MachineRecord | None) -> None:
@@ -250,6 +250,7 @@ class Site:
         member.session = session = self._opened
         member.dirty = True
         self._sessions[session] = member
+        member.cluster.report_nodes_anew()
         self._operate(member, op.Connected(session))
 
     def _hear(self, member: Member, session: int, frame: ev.Frame) -> None:
@@ -279,6 +280,9 @@ class Site:
     def _report(self, member: Member, session: int) -> None:
         cluster = member.cluster
         now = EPOCH + self._kernel.now
+        if member.agent.capabilities:
+            for machine, empty in cluster.emptied_or_filled():
+                self._say(member, ev.NodeReported(session, machine, ready=True, empty=empty))
         if not member.dirty and not cluster.dirty and member.mute == member.was_mute:
             self._say(member, ev.RollupReceived(session, cluster.name, now, None, unchanged=True))
             return

@@ -8,6 +8,7 @@ from typing import ClassVar
 from bigfleet.sim.document import Nanoseconds, item
 from bigfleet.sim.kernel import HOUR, MINUTE, Duration
 
+_CHECKPOINTS = "whether a job that lost a pod goes on where it was; otherwise it begins anew"
 _CLUSTERS = "clusters it runs in; empty for every one"
 
 
@@ -63,6 +64,7 @@ class Jobs:
     mix: tuple[Part, ...] = item("what arrives")
     per_hour: float = item("mean number of arrivals per hour and cluster (Poisson)", low=0)
     duration: Duration = item("how long a job runs once all its pods do", default=Duration.exponential(10 * MINUTE))
+    checkpoints: bool = item(_CHECKPOINTS, default=False)
     start: Nanoseconds = item("first possible arrival", default=Nanoseconds(0))
     until: Nanoseconds | None = item("last possible arrival; the end of the run when left out", default=None)
     clusters: tuple[str, ...] = item(_CLUSTERS, default=())
@@ -124,6 +126,7 @@ class Trace:
 
     name: str = item("the workload's name")
     jobs: tuple[TraceJob, ...] = item("the jobs")
+    checkpoints: bool = item(_CHECKPOINTS, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,43 @@
+"""Jobs that lose a pod: those with checkpoints go on, others begin anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from bigfleet.engine.batches import Shape
+from bigfleet.model.resources import Resources
+from bigfleet.sim.cluster import Cluster
+from bigfleet.sim.document import Nanoseconds
+from bigfleet.sim.generators import Generators, Stage
+from bigfleet.sim.kernel import MINUTE, Kernel
+from bigfleet.sim.pods import Kinds
+from bigfleet.sim.shapes import PodShape
+from bigfleet.sim.workloads import Trace, TraceJob
+
+
+class Nobody:
+    def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
+    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None: ...
+
+
+@pytest.mark.parametrize(("checkpoints", "ends"), [(True, 16), (False, 20)])
+def test_a_job_of_ten_minutes_that_loses_a_pod_after_four(checkpoints: bool, ends: int) -> None:
+    shapes = {"one": PodShape(resources={"cpu": "1"})}
+    kernel, kinds = Kernel(), Kinds(shapes, {"cpu", "memory"})
+    cluster = Cluster("c", kinds, Nobody())
+    generators = Generators(kernel, kinds, shapes, 60 * MINUTE)
+    generators.attach(cluster)
+    job = TraceJob(name="j", cluster="c", shape="one", arrival=Nanoseconds(0), duration=Nanoseconds(10 * MINUTE))
+    stage = Stage(cluster, lambda name: cluster.bind(kernel.now))
+    generators.play(Trace(name="t", jobs=(job,), checkpoints=checkpoints), [stage])
+    node = Shape("p", "m", "a", 3, 1.0, 0.0, Resources({"cpu": 1000, "memory": 1024}))
+    cluster.join("n1", node)
+    kernel.run_until(4 * MINUTE)
+    cluster.leave("n1", "loss", kernel.now)
+    kernel.run_until(10 * MINUTE)
+    cluster.join("n2", node)
+    cluster.bind(kernel.now)
+    kernel.run_until(ends * MINUTE - 1)
+    assert cluster.podsets
+    kernel.run_until(ends * MINUTE)
+    assert not cluster.podsets
