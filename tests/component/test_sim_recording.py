@@ -8,7 +8,7 @@ import pytest
 from bigfleet.engine import Engine
 from bigfleet.shard.recorder import RecordingError
 from bigfleet.sim import library
-from bigfleet.sim.document import Nanoseconds
+from bigfleet.sim.document import DocumentError, Nanoseconds
 from bigfleet.sim.kernel import HOUR, MINUTE, SECOND
 from bigfleet.sim.recording import decide_again, scenario_of
 from bigfleet.sim.replay import what_if
@@ -75,6 +75,17 @@ def test_a_recording_is_replayed_under_the_policy_it_was_made_with(tmp_path: Pat
 def test_offers_of_a_recording_are_named_after_what_they_are(recorded: tuple[Path, library.Finished]) -> None:
     names = [offer.name for fleet in scenario_of(recorded[0]).fleets for offer in fleet.offers]
     assert names == ["m6i-xlarge-bare-metal-zone-a", "m6i-xlarge-on-demand-zone-a"]
+
+
+def test_a_damaged_recording_is_refused_and_a_torn_one_ends_early(
+    recorded: tuple[Path, library.Finished], tmp_path: Path
+) -> None:
+    whole = recorded[0].read_bytes()
+    (tmp_path / "torn").write_bytes(whole[: len(whole) // 2])
+    assert 0 < decide_again(tmp_path / "torn", Engine).steps < decide_again(recorded[0], Engine).steps
+    (tmp_path / "damaged").write_bytes(whole[: len(whole) // 2] + bytes(255 for _ in range(len(whole) // 2)))
+    with pytest.raises(DocumentError, match=r"damaged: is damaged after step \d+"):
+        decide_again(tmp_path / "damaged", Engine)
 
 
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:

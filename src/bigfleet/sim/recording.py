@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bigfleet.engine.batches import REMOVED, MachineBatch, Rollup, Shape
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import Disposition
@@ -79,7 +81,7 @@ def decide_again(
     bought = 0.0
     steps = short = began = 0
     repriced: set[str] = set()
-    for recorded in read_recording(path):
+    for recorded in _steps(path):
         began = began or recorded.now
         machines = _repriced(recorded.machines, prices, repriced)
         if machines is not None:
@@ -114,7 +116,7 @@ def scenario_of(path: Path) -> Scenario:
     current: dict[tuple[str, str], int] = {}
     began = last = 0
     policy = Policy.production()
-    for recorded in read_recording(path):
+    for recorded in _steps(path):
         began = began or recorded.now
         last, policy = recorded.now, recorded.policy
         if recorded.machines is not None:
@@ -137,6 +139,17 @@ def scenario_of(path: Path) -> Scenario:
         shard=ShardSettings(cycle=Nanoseconds(policy.cycle_ns)),
         trace=Detail.COUNTS,
     )
+
+
+def _steps(path: Path) -> Iterator[RecordedStep]:
+    """The steps of a recording; one sentence where it is damaged. A crash merely ends it early."""
+    steps = 0
+    try:
+        for recorded in read_recording(path):
+            yield recorded
+            steps += 1
+    except (ValueError, KeyError, TypeError, IndexError, msgspec.MsgspecError) as error:
+        raise DocumentError(f"{path}: is damaged after step {steps}; record it again, or cut it off there") from error
 
 
 def _records(batch: MachineBatch) -> Iterator[tuple[str, Shape, int, str]]:
