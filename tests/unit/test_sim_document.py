@@ -184,6 +184,13 @@ def test_a_file_that_is_no_text_is_refused(tmp_path) -> None:  # type: ignore[no
         load_scenario(tmp_path / "binary.yaml")
 
 
+def test_clusters_are_dealt_out_to_shards_in_turn() -> None:
+    scenario = parse_scenario(GOOD.replace("{name: web}]", "{name: web, count: 3}]") + "shards: 2\n", "small.yaml")
+    assert scenario.shard_names() == {"shard-0": ["web-000", "web-002"], "shard-1": ["web-001"]}
+    with pytest.raises(DocumentError, match=r"small.yaml:16: shards is 2 for 1 clusters; give at most one for each"):
+        parse_scenario(GOOD + "shards: 2\n", "small.yaml")
+
+
 def test_a_scenario_cannot_extend_itself(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "loop.yaml").write_text("extends: loop\n")
     with pytest.raises(DocumentError, match="extends itself"):

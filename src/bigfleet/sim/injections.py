@@ -225,12 +225,13 @@ class Injections:
     # ------------------------------------------------------------------------------------------- processes and streams
 
     def _shard_restart(self, step: do.ShardRestart) -> None:
-        for site in self._sites:
+        chosen = [site for site in self._sites if step.shard in ("", site.name)]
+        for site in chosen:
             site.crash(lose_journal=step.lose_journal)
 
         def back() -> None:
-            self._note("shard-back", {})
-            for site in self._sites:
+            self._note("shard-back", {"shard": step.shard} if step.shard else {})
+            for site in chosen:
                 site.restart()
 
         self._kernel.after(step.down, back)

@@ -37,6 +37,9 @@ def check(scenario: Scenario) -> None:
 
 
 def _names_differ(scenario: Scenario) -> None:
+    clusters = len(scenario.cluster_names())
+    if scenario.shards > clusters:
+        raise MisfitError(("shards",), f"is {scenario.shards} for {clusters} clusters; give at most one for each")
     for field, key in (("fleets", "provider"), ("clusters", "name"), ("workloads", "name")):
         _differ([((field, n, key), str(getattr(each, key))) for n, each in enumerate(getattr(scenario, field))])
     offers = [
@@ -75,6 +78,7 @@ def _names(scenario: Scenario) -> Iterator[tuple[Place, str, Collection[str]]]:
         "provider": {fleet.provider for fleet in scenario.fleets},
         "workload": {workload.name for workload in scenario.workloads},
         "cluster": set(scenario.cluster_names()),
+        "shard": set(scenario.shard_names()),
     }
     for n, fleet in enumerate(scenario.fleets):
         for m, offer in enumerate(fleet.offers):

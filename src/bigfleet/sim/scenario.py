@@ -122,7 +122,8 @@ class Scenario:
     tags: tuple[str, ...] = item("words to find it by", default=())
     seed: int = item("the seed of all randomness", default=1, low=0)
     mode: Mode = item("protocol: sessions, links and delays; inline: everything at once", default=Mode.PROTOCOL)
-    sharding: Sharding = item("one shard for all clusters, or one each with its share", default=Sharding.SHARED)
+    sharding: Sharding = item("shards for all clusters, or one each with its share", default=Sharding.SHARED)
+    shards: int = item("how many, where clusters share them: clusters and offers are dealt out", default=1, low=1)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())
     shard: ShardSettings = item("the shard's settings", default=ShardSettings())
@@ -143,6 +144,13 @@ class Scenario:
 
     def cluster_names(self) -> list[str]:
         return sorted(name for spec in self.clusters for name in names_of(spec))
+
+    def shard_names(self) -> dict[str, list[str]]:
+        """The shards, and the clusters each of them decides for."""
+        names = self.cluster_names()
+        if self.sharding is Sharding.PER_CLUSTER:
+            return {f"shard-{name}": [name] for name in names}
+        return {f"shard-{number}": names[number :: self.shards] for number in range(self.shards)}
 
     def spec_of(self, cluster: str) -> ClusterSpec:
         return next(spec for spec in self.clusters if cluster in names_of(spec))

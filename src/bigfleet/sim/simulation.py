@@ -27,7 +27,7 @@ from bigfleet.sim.kernel import SECOND, Kernel
 from bigfleet.sim.leaks import failed_machines, leaks
 from bigfleet.sim.meter import Meter
 from bigfleet.sim.pods import Kinds
-from bigfleet.sim.scenario import Scenario, Sharding
+from bigfleet.sim.scenario import Scenario
 from bigfleet.sim.shard_settings import shard_config
 from bigfleet.sim.site import Site
 from bigfleet.sim.supply import OFFER_LABEL, Fleet, catalogue, size_of, split
@@ -123,12 +123,10 @@ class Simulation:
         scenario = self.scenario
         names = scenario.cluster_names()
         generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
-        if scenario.sharding is Sharding.SHARED:
-            self._add_site("shard-0", list(scenario.fleets), names)
-        else:
-            for place, name in enumerate(names):
-                parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(names))) is not None]
-                self._add_site(f"shard-{name}", parts, [name])
+        shards = scenario.shard_names()
+        for place, (shard, members) in enumerate(shards.items()):
+            parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(shards))) is not None]
+            self._add_site(shard, parts, members)
         for name in names:
             generators.attach(self.clusters[name])
         for workload in scenario.workloads:

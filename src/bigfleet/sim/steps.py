@@ -164,13 +164,14 @@ class ProviderOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRestart:
-    """The shard process dies and comes back with its journal, or without it."""
+    """A shard process dies and comes back with its journal, or without it."""
 
     TAG: ClassVar = ("do", "shard-restart")
 
     at: Nanoseconds = item(_AT)
     down: Nanoseconds = item("how long it is away", default=Nanoseconds(10_000_000_000))
     lose_journal: bool = item("the journal is lost too", default=False)
+    shard: str = item("which one, such as shard-0; every one when left out", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
