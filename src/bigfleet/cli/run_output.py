@@ -20,6 +20,7 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "simulated": f"{summary['simulated']}, {summary['cycles']:,} cycles",
         "pods": f"{pods['running']:,} of {pods['live']:,} running",
         "machines": ", ".join(f"{count:,} {state}" for state, count in summary["machines"].items()),
+        "serving": ", ".join(f"{name} {count:,}" for name, count in summary["serving_machines"].items()) + " machines",
         "dollars": f"{dollars['total']:,.2f} ({dollars['per_hour']:,.2f} per hour)",
         "used": ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()) or "nothing",
         "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",

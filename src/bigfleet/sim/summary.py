@@ -33,6 +33,9 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "expectations": len(scenario.expect),
         "cycles": run.cycles,
         "machines": {state: count for state, count in run.states().items() if count},
+        "serving_machines": _over_time(
+            [sample.states.get("Configured", 0) + sample.states.get("Configuring", 0) for sample in meter.samples]
+        ),
         "pods": {"live": live, "running": running, "started": meter.bound_pods},
         "dollars": {
             "total": round(meter.dollars, 4),
@@ -81,6 +84,13 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any
         change = "" if a is None or b is None else _change(a, b)
         rows.append({"what": name, "first": a, "second": b, "change": change})
     return rows
+
+
+def _over_time(counts: list[int]) -> dict[str, int]:
+    """What to size a fleet by: the number that was enough for this share of the time."""
+    ordered = sorted(counts)
+    shares = {f"p{p}": ordered[-(-len(ordered) * p // 100) - 1] for p in PERCENTILES[:-1] if ordered}
+    return {**shares, "max": ordered[-1]} if ordered else {}
 
 
 def _unmet(verdict: Verdict) -> dict[str, Any]:
