@@ -35,7 +35,7 @@ class Schema(StrEnum):
     MAP = "map"
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name, or a YAML file.", metavar="SCENARIO")]
 OutOption = Annotated[
@@ -65,13 +65,24 @@ def run(
     within: WithinOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Play a scenario and judge its expectations."""
+    """Play a scenario and judge its expectations.
+
+    Prints a summary, then PASS or FAIL for each expectation; the exit code is 0 when all of them held. With --out the
+    folder gets summary.json, report.html (plots; one file that loads nothing), events.jsonl, metrics.jsonl,
+    scenario.yaml (to edit and run again) and timing.json.
+
+    fauxctl run spot-crunch --out build/crunch
+
+    fauxctl run mine.yaml --seed 7 -o json
+    """
     chosen = _found(scenario)
     if seed is not None:
         chosen = chosen.with_(seed=seed)
     check_folder("--out", out)
     check_file("--json", json_file)
     check_file("--record", record, new=True)
+    if record is not None and len(chosen.shard_names()) > 1:
+        raise CommandError(f"--record is for one shard and {chosen.name!r} has several; give a scenario with one")
     warm_up()
     with simulation_progress(chosen.name) as progress, as_when_serving():
         finished = library.play(chosen, check=check, progress=progress, record=record)
@@ -106,12 +117,14 @@ def list_scenarios(output: OutputOption = Output.TABLE) -> None:
 
 @app.command()
 def check(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Scenarios; all small ones without.", metavar="NAME")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Shipped scenarios or YAML files.", metavar="NAME")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Play the shipped scenarios and compare their event logs with the goldens, byte by byte."""
+    """Play scenarios and compare their event logs with the goldens, byte by byte.
+
+    Without a name: all shipped scenarios but the large ones. The golden of a file mine.yaml is mine.golden.jsonl beside
+    it. A change shows as a diff; when it is meant, `fauxctl bless NAME` records it. `verify` is another name for check.
+    """
     _each(names, lambda name, progress: library.check(name, progress), output)
 
 
@@ -128,10 +141,15 @@ def run_all(output: OutputOption = Output.TABLE) -> None:
 
 @app.command()
 def bless(
-    name: Annotated[str, typer.Argument(help="A shipped scenario, or `all`.")],
-    path: Annotated[Path | None, typer.Argument(help="Another file than the scenario's own golden.")] = None,
+    name: Annotated[str, typer.Argument(help="A shipped scenario, a YAML file, or `all`.", metavar="NAME")],
+    path: Annotated[
+        Path | None, typer.Argument(help="Another file than the scenario's own golden.", metavar="FILE")
+    ] = None,
 ) -> None:
-    """Record what a scenario does now as right."""
+    """Record what a scenario does now as right: its event log becomes the golden that `check` compares with.
+
+    `record` is another name for bless.
+    """
     if name == "all" and path is not None:
         raise CommandError(f"bless all is given the file {str(path)!r}; leave it out, or name one scenario")
     check_file("the golden", path)
@@ -149,7 +167,12 @@ def compare(
     second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Put two runs side by side, number by number."""
+    """Put two runs side by side, number by number.
+
+    fauxctl compare host-loss-0s host-loss-300s
+
+    fauxctl compare build/before build/after -o json
+    """
     one, other = _known_summary(first), _known_summary(second)
     rows = compare_summaries(one or _played(first), other or _played(second))
     print_records([{**row, **_shown(row)} for row in rows] if output is Output.TABLE else rows, output)

@@ -59,7 +59,14 @@ def replay(
     out: OutOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replay a demand history and say what it would have cost."""
+    """Replay a demand history and say what it would have cost.
+
+    fauxctl replay jobs.csv --map jobs-map.yaml --baseline --out build/history
+
+    fauxctl replay shard.rec --policy reclaim_hold=5m --price m6i.large/spot=0.02
+
+    `fauxctl schema map` describes the map; a recording comes from `bigfleet shard --record FILE` and needs none.
+    """
     prices = dict(_price(each) for each in price or [])
     changes = _policy(policy or [])
     recorded = _is_recording(history)

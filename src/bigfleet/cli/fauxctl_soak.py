@@ -29,7 +29,10 @@ def soak(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the report here too.", metavar="FILE")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Soak the shard core and the engine; nothing may leak, stick or grow."""
+    """Soak the shard core and the engine in random demand; nothing may leak, stick or grow.
+
+    Prints what was done and how fast; the exit code is 0 when nothing leaked, stuck or grew (and --within was kept).
+    """
     idle = machines // 3
     config = SoakConfig(cycles=cycles, idle=idle, speculative=machines - idle, clusters=clusters, seed=seed)
     check_file("--json", json_file)
