@@ -1,6 +1,7 @@
-"""Draw the pictures of docs/simulation.md from real runs: `python tools/report_pictures.py docs/images`.
+"""Draw the pictures of docs/simulation.md from its own replay: `python tools/report_pictures.py docs/images`.
 
-Runs are deterministic, so the pictures are too; a test draws them again and compares.
+Plots are cut out of the report that `fauxctl replay docs/examples/jobs.csv --map docs/examples/jobs-map.yaml
+--baseline` writes. Runs are deterministic, so the pictures are too; a test draws them again and compares.
 """
 
 from __future__ import annotations
@@ -10,44 +11,40 @@ import sys
 from pathlib import Path
 
 from bigfleet.sim import library
-from bigfleet.sim.report import render
+from bigfleet.sim.replay import replay_csv
+from bigfleet.sim.report import render, style
+from bigfleet.sim.scenario import Sharding
 
-PICTURES = {
-    "simulation-states.svg": ("idle-release", "Machines by state"),
-    "simulation-dollars.svg": ("idle-release", "Dollars per hour"),
-}
-_STYLE = (
-    "<style>text{fill:#667080;font:11px system-ui,sans-serif}.grid{stroke:#dfe3e8;stroke-width:1}"
-    ".key{font-size:12px}</style><rect width='100%' height='100%' fill='#ffffff'/>"
-)
-_KEY = re.compile(r'<span class="key"><i style="background:(#[0-9a-f]+)[^"]*"></i>([^<]*)</span>')
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+PICTURES = {"simulation-demand.svg": "Demand and supply by class", "simulation-dollars.svg": "Dollars per hour"}
+_SVG = re.compile(r'<svg class="plot" viewBox="0 0 (\d+) (\d+)".*?</svg>', re.S)
+_POINTER = re.compile(r'<g class="at">.*?</g>', re.S)
 
 
 def pictures() -> dict[str, str]:
     """File name to content."""
-    pages = {}
-    for scenario in {name for name, _ in PICTURES.values()}:
-        finished = library.play(library.find(scenario))
-        pages[scenario] = render(finished.run, finished.summary, finished.baseline)
-    return {file: _picture(pages[scenario], title) for file, (scenario, title) in PICTURES.items()}
+    scenario = replay_csv(EXAMPLES / "jobs.csv", EXAMPLES / "jobs-map.yaml").with_(baseline=Sharding.PER_CLUSTER)
+    finished = library.play(scenario)
+    page = render(finished.run, finished.summary, finished.baseline)
+    return {file: _picture(page, title) for file, title in PICTURES.items()}
 
 
 def _picture(page: str, title: str) -> str:
-    """One section of a report as a picture of its own, legend included."""
+    """The plots of one section below each other, as a file of their own that nobody points at."""
     section = page[page.index(f"<h2>{title}</h2>") :]
-    svg = section[section.index("<svg") : section.index("</svg>")]
-    legend = section[
-        section.index('<div class="legend">') : section.index("</div>", section.index('<div class="legend">'))
-    ]
-    body = svg.partition(">")[2]
-    parts, x = [], 64
-    for colour, name in _KEY.findall(legend):
-        parts.append(f'<rect x="{x}" y="268" width="11" height="11" rx="2" fill="{colour}"/>')
-        parts.append(f'<text class="key" x="{x + 16}" y="278">{name}</text>')
-        x += 34 + 7 * len(name)
+    section = section[: section.index("</section>")]
+    parts, wide, high = [], 0, 0
+    for found in _SVG.finditer(section):
+        plot = _POINTER.sub("", found[0]).replace(
+            "<svg ", f'<svg y="{high}" width="{found[1]}" height="{found[2]}" ', 1
+        )
+        parts.append(plot)
+        wide, high = int(found[1]), high + int(found[2]) - 12
+    box = f'viewBox="-8 -8 {wide + 16} {high + 8}" width="{wide + 16}" height="{high + 8}"'
+    paper = f'<rect class="paper" x="-8" y="-8" width="{wide + 16}" height="{high + 8}"/>'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 290" width="860" height="290">{_STYLE}'
-        f"{body}{''.join(parts)}</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box}><style>{style("plots.css")}</style>'
+        f"{paper}{''.join(parts)}</svg>\n"
     )
 
 

@@ -18,6 +18,7 @@ from bigfleet.sim import library
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_schema import schema
 from bigfleet.sim.scenario import Scenario, parse_scenario
+from tests.strategies.pages import assert_self_contained
 from tools.report_pictures import pictures
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,28 @@ def test_a_run_leaves_its_files(tmp_path: Path) -> None:
     saved = parse_scenario((tmp_path / "scenario.yaml").read_text(), "saved")
     assert saved == library.find("priority-inversion")
     assert json.loads(call("compare", str(tmp_path), str(tmp_path), "-o", "json").stdout)[0]["change"] == "="
+
+
+def test_two_runs_are_compared_in_one_page(tmp_path: Path) -> None:
+    for name in ("host-loss-0s", "host-loss-60s"):
+        call("run", name, "--out", str(tmp_path / name))
+    page = tmp_path / "deep" / "both.html"
+    one, other = str(tmp_path / "host-loss-0s" / "summary.json"), str(tmp_path / "host-loss-60s")
+    table = call("compare", one, other, "--html", str(page)).stdout
+    assert table.split()[:4] == ["what", "host-loss-0s", "host-loss-60s", "change"]
+    text = page.read_text()
+    assert_self_contained(text)
+    assert text.count("What did it cost?") == 2
+    assert text.count('class="line blue"') == text.count('class="line dashed orange"') >= 6
+
+
+def test_a_comparison_page_takes_only_summaries_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "soak.json").write_text('{"passed": true}')
+    result = CliRunner().invoke(
+        fauxctl.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
+    )
+    assert result.exit_code != 0
+    assert "a summary lacks 'failures'" in str(result.exception)
 
 
 def test_check_reports_a_changed_trace_as_a_diff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from bigfleet.sim import library
+from bigfleet.sim.expectations import Configured
 from bigfleet.sim.report import render
+from tests.strategies.pages import assert_self_contained
 
 SMALL = [name for name in library.shipped() if library.LARGE not in library.find(name).tags]
 
@@ -13,6 +15,7 @@ def test_a_shipped_scenario_passes_and_matches_its_golden_trace(name: str) -> No
     finished, problems = library.check(name)
     assert problems == []
     assert finished.passed
+    assert_self_contained(render(finished.run, finished.summary, finished.baseline))
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -36,5 +39,14 @@ def test_a_report_shows_plots_and_verdicts_without_loading_anything() -> None:
     finished = library.play(library.find("priority-inversion"))
     page = render(finished.run, finished.summary)
     assert page.count("<svg") >= 5
-    assert "http" not in page
-    assert "passed" in page
+    assert "Passed" in page
+    assert page == render(finished.run, finished.summary)
+
+
+def test_a_report_says_in_sentences_what_went_wrong() -> None:
+    scenario = library.find("spot-crunch")
+    finished = library.play(scenario.with_(expect=(Configured(count=65), *scenario.expect)))
+    page = render(finished.run, finished.summary)
+    assert "1 of 7 expectations did not hold" in page
+    assert "60 machines serve clusters, not 65 (configured)." in page
+    assert page.count("▾ stockout spot") == page.count("<svg")

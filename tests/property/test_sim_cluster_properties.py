@@ -29,7 +29,7 @@ class Silent:
         assert waited >= 0
         assert count > 0
 
-    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None:
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         assert count > 0
 
 

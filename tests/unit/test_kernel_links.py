@@ -104,3 +104,42 @@ def test_durations_have_the_shape_they_are_named_for() -> None:
 def test_impossible_distributions_are_refused(build: object, message: str) -> None:
     with pytest.raises(KernelError, match=message):
         build()  # type: ignore[operator]
+
+
+def test_messages_due_at_one_instant_travel_together_and_a_cut_between_them_loses_the_rest() -> None:
+    kernel = Kernel()
+    seen: list[int] = []
+
+    def deliver(number: int) -> None:
+        seen.append(number)
+        if number == 1:
+            link.cut()
+            link.heal()
+            link.send(3)
+
+    link = Link[int](kernel, "a-b", deliver)
+    for number in range(3):
+        link.send(number)
+    assert (kernel.pending, link.in_flight) == (1, 3)
+    kernel.run()
+    assert seen == [0, 1, 3]
+    assert (link.sent, link.delivered, link.lost, link.in_flight) == (4, 3, 1, 0)
+    kernel.validate()
+
+
+def test_mishaps_leave_the_delays_of_other_messages_in_place() -> None:
+    def arrivals(**mishaps: float) -> dict[int, int]:
+        kernel = Kernel(seed=4)
+        seen: dict[int, int] = {}
+        weather = Weather(delay=Duration.uniform(0, SECOND), **mishaps)
+        link = Link[int](kernel, "a-b", lambda number: seen.setdefault(number, kernel.now), weather)
+        for number in range(100):
+            kernel.at(number * 2 * SECOND, lambda number=number: link.send(number))
+        kernel.run()
+        return seen
+
+    calm, doubled = arrivals(), arrivals(duplication=0.5)
+    assert calm.keys() == doubled.keys()
+    assert all(doubled[number] <= at for number, at in calm.items())
+    stormy = arrivals(loss=0.3)
+    assert stormy.items() < calm.items()

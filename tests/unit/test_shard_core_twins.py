@@ -78,6 +78,15 @@ def test_what_was_said_of_an_earlier_binding_does_not_count() -> None:
     assert shrunk(world, operator, 2) == ["i0", "i1"]
 
 
+def test_a_new_stream_begins_without_what_the_old_one_said() -> None:
+    world, operator = bound({}, {}, {})
+    report(world, operator, "i0", empty=True)
+    operator.disconnect()
+    operator.connect()
+    world.run(5)
+    assert shrunk(world, operator, 2) == ["i0", "i1"]
+
+
 def test_price_decides_before_emptiness() -> None:
     world, operator = bound({"price": 1.0}, {"price": 1.0}, {"price": 5.0})
     report(world, operator, "i0", empty=True)

@@ -18,7 +18,7 @@ class Watch:
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None:
         self.waits.append((priority_class, waited, count))
 
-    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None:
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         self.interrupted[cause] += count
 
 

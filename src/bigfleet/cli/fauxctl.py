@@ -20,9 +20,10 @@ from bigfleet.cli.run_output import print_summary, tell_verdicts
 from bigfleet.shard.collecting import as_when_serving
 from bigfleet.shard.recorder import RecordingError
 from bigfleet.sim import library
+from bigfleet.sim.comparison import Side, names, render_comparison
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_schema import schema
-from bigfleet.sim.files import read_summary, write_run
+from bigfleet.sim.files import read_samples, read_summary, write_run
 from bigfleet.sim.replay import ReplayMapping
 from bigfleet.sim.scenario import Scenario
 from bigfleet.sim.summary import compare as compare_summaries
@@ -165,17 +166,25 @@ def bless(
 def compare(
     first: Annotated[str, typer.Argument(help="A scenario, or the folder or summary.json of a run.", metavar="A")],
     second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+    report: Annotated[
+        Path | None, typer.Option("--html", help="Also write both into one page with plots.", metavar="FILE")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Put two runs side by side, number by number.
+    """Put two runs side by side, number by number; with --html also as one page with plots.
 
     fauxctl compare host-loss-0s host-loss-300s
 
-    fauxctl compare build/before build/after -o json
+    fauxctl compare build/before build/after --html build/change.html
     """
-    one, other = _known_summary(first), _known_summary(second)
-    rows = compare_summaries(one or _played(first), other or _played(second))
-    print_records([{**row, **_shown(row)} for row in rows] if output is Output.TABLE else rows, output)
+    check_file("--html", report)
+    known = [_known_side(name) for name in (first, second)]
+    one, other = (side or _played_side(name) for side, name in zip(known, (first, second), strict=True))
+    if report is not None:
+        report.write_text(render_comparison(one, other), encoding="utf-8")
+    rows = compare_summaries(one.summary, other.summary)
+    heads = names(one, other)
+    print_records([_shown(row, heads) for row in rows] if output is Output.TABLE else rows, output)
 
 
 @app.command("schema")
@@ -268,23 +277,26 @@ def _found(name: str) -> Scenario:
         raise CommandError(str(error)) from error
 
 
-def _known_summary(name: str) -> dict[str, Any] | None:
-    """The summary of an earlier run; None for a scenario, which is known to exist."""
+def _known_side(name: str) -> Side | None:
+    """An earlier run, from its files; None for a scenario, which is known to exist."""
     path = Path(name)
     if path.is_dir() or path.suffix == ".json":
-        return read_summary(path)
+        folder = path.parent if path.name == "summary.json" else path
+        return Side(folder.resolve().stem, read_summary(path), read_samples(folder))
     _found(name)
     return None
 
 
-def _played(name: str) -> dict[str, Any]:
+def _played_side(name: str) -> Side:
     warm_up()
     with simulation_progress(name) as progress:
-        return library.play(_found(name), progress=progress).summary
+        finished = library.play(_found(name), progress=progress)
+    return Side(finished.run.scenario.name, finished.summary, finished.run.meter.samples)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
-    return {side: "–" if row[side] is None else f"{row[side]:,.10g}" for side in ("first", "second")}
+def _shown(row: dict[str, Any], heads: tuple[str, str]) -> dict[str, str]:
+    values = ["–" if row[side] is None else f"{row[side]:,.10g}" for side in ("first", "second")]
+    return {"what": row["what"], **dict(zip(heads, values, strict=True)), "change": row["change"]}
 
 
 if __name__ == "__main__":

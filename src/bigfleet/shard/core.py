@@ -214,6 +214,7 @@ class ShardCore:
 
     def _open(self, event: SessionOpened) -> None:
         session = self.state.sessions.open(event)
+        self.nodes.stream_changed(session.cluster)
         session.outbox.replay(self.nodes.members(session.cluster))
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
@@ -232,6 +233,7 @@ class ShardCore:
     def _close(self, event: SessionClosed) -> None:
         session = self.state.sessions.close(event.session, event.reason)
         if session is not None:
+            self.nodes.stream_changed(session.cluster)
             self.executor.drains.disconnected(session.cluster)
             self.demand.disconnect(session.cluster)
             self.hints.forget(session.cluster)

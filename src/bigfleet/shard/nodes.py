@@ -55,6 +55,10 @@ class Nodes:
         """Machines whose nodes run nothing, as far as the cluster has told."""
         return self._empty.get(cluster, ())
 
+    def stream_changed(self, cluster: str) -> None:
+        """A stream began or ended: which nodes are empty has to be told anew."""
+        self._empty.pop(cluster, None)
+
     def forget(self, machine: str) -> None:
         self._reports.pop(machine, None)
 

@@ -24,7 +24,7 @@ class Watcher(Protocol):
     """Whom the cluster tells what happens to pods."""
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
-    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None: ...
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None: ...
 
 
 class Cluster:
@@ -143,7 +143,7 @@ class Cluster:
         for podset, count in list(node.pods.items()):
             total += count
             self._unbind(podset, node, count)
-            self._watcher.pods_interrupted(self.name, cause, count)
+            self._watcher.pods_interrupted(self.name, podset.kind.priority_class, cause, count)
             if podset.managed:
                 self._wait(podset, count, now)
                 if not self._request_per_pod:

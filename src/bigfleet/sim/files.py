@@ -16,6 +16,20 @@ from bigfleet.sim.library import Finished
 from bigfleet.sim.meter import Sample
 from bigfleet.sim.report import render
 
+_METRICS = {
+    "machines": "states",
+    "dollars_per_hour": "rates",
+    "pods": "live",
+    "pods_running": "running",
+    "pods_interrupted": "interrupted",
+    "shortfalls": "shortfalls",
+    "oldest_shortfall_seconds": "oldest_shortfall",
+    "actions": "actions",
+    "actions_queued": "queued",
+    "operations": "operations",
+}
+"""What a reader of `metrics.jsonl` finds, and what it is called in code."""
+
 
 def write_run(finished: Finished, folder: Path) -> None:
     """Everything about a run, in one folder."""
@@ -43,19 +57,23 @@ def read_summary(path: Path) -> dict[str, Any]:
     return found
 
 
+def read_samples(path: Path) -> list[Sample]:
+    """The samples in a run's folder; none where only a summary was kept."""
+    file = path / "metrics.jsonl"
+    if not file.is_file():
+        return []
+    try:
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [
+            Sample(at=round(line["seconds"] * SECOND), **{ours: line[theirs] for theirs, ours in _METRICS.items()})
+            for line in lines
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DocumentError(f"{file}: not the metrics of a run: {error}") from error
+
+
 def _metrics(sample: Sample) -> dict[str, Any]:
-    return {
-        "seconds": sample.at / SECOND,
-        "machines": sample.states,
-        "dollars_per_hour": sample.rates,
-        "pods": sample.live,
-        "pods_running": sample.running,
-        "shortfalls": sample.shortfalls,
-        "oldest_shortfall_seconds": sample.oldest_shortfall,
-        "actions": sample.actions,
-        "actions_queued": sample.queued,
-        "operations": sample.operations,
-    }
+    return {"seconds": sample.at / SECOND, **{theirs: getattr(sample, ours) for theirs, ours in _METRICS.items()}}
 
 
 def _write(path: Path, text: str) -> None:

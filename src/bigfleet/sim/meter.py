@@ -38,8 +38,14 @@ class Sample:
     shortfalls: int
     oldest_shortfall: float
     actions: dict[str, int]
-    queued: int
-    operations: int
+    interrupted: dict[str, int] = field(default_factory=dict)
+    queued: int = 0
+    operations: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Pods that should run and do not."""
+        return sum(self.live.values()) - sum(self.running.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Meter:
     acted: list[Acted] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     interrupted: Counter[str] = field(default_factory=Counter)
+    interrupted_classes: Counter[str] = field(default_factory=Counter)
     bound_pods: int = 0
     lost_machines: int = 0
     spent: dict[str, float] = field(default_factory=dict)
@@ -77,6 +84,7 @@ class Meter:
     _used_time: list[float] = field(default_factory=list)
     _capacity_time: list[float] = field(default_factory=list)
     _since_sample: Counter[str] = field(default_factory=Counter)
+    _interrupted_since_sample: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         size = len(self.resources)
@@ -133,8 +141,10 @@ class Meter:
         """Pods that wait when the run is over: nobody knows for how much longer, so they count as late as they are."""
         self._still_waiting.setdefault(priority_class, Counter())[waited] += count
 
-    def pods_interrupted(self, cluster: str, cause: str, count: int) -> None:
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         self.interrupted[cause] += count
+        self.interrupted_classes[priority_class] += count
+        self._interrupted_since_sample[cause] += count
 
     def actions(self, kind: str, cluster: str, count: int) -> None:
         self.acted.append(Acted(self.now, kind, cluster, count))
@@ -159,11 +169,13 @@ class Meter:
             count,
             oldest_shortfall,
             dict(sorted(self._since_sample.items())),
+            dict(sorted(self._interrupted_since_sample.items())),
             queued,
             operations,
         )
         self.samples.append(made)
         self._since_sample.clear()
+        self._interrupted_since_sample.clear()
         return made
 
     # ----------------------------------------------------------------------------------------------------------- asked

@@ -1,173 +1,168 @@
-"""The report of a run: one HTML file that opens anywhere, with the numbers, the verdict and plots people can read."""
+"""The report of a run: one HTML file that opens anywhere, with answers in sentences, plots and tables. No script."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
+from bigfleet.sim.answers import SHARDINGS, Answer, answers
+from bigfleet.sim.axes import clock
+from bigfleet.sim.charts import Charts, marks_of, step_name
+from bigfleet.sim.document_text import plain
 from bigfleet.sim.kernel import SECOND
-from bigfleet.sim.meter import ACTIONS, MARKETS, STATES
-from bigfleet.sim.plots import Series, areas, bars, lines
-from bigfleet.sim.shapes import PRIORITY_CLASSES
+from bigfleet.sim.scenario import Scenario
 from bigfleet.sim.simulation import Simulation
-
-_STATE_COLOURS = {
-    "Speculative": "#d5d9df",
-    "Creating": "#b3a125",
-    "Idle": "#4fa8b8",
-    "Configuring": "#e0872b",
-    "Configured": "#2a9d5c",
-    "Draining": "#8e5bb5",
-    "Deleting": "#8a8f98",
-    "Failed": "#c9405b",
-}
-_CLASS_COLOURS = {"critical": "#c9405b", "service": "#3366cc", "batch": "#2a9d5c", "other": "#8a8f98"}
 
 
 def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None = None) -> str:
     """The whole page."""
-    scenario = run.scenario
+    scenario, samples = run.scenario, run.meter.samples
+    charts = Charts(samples, marks_of(scenario))
+    other = SHARDINGS[baseline.scenario.sharding.value] if baseline else ""
     parts = [
-        f"<h1>{_text(scenario.name)}</h1><p>{_text(scenario.description)}</p>",
-        _verdict(summary),
-        _cards(summary),
-        _section(
-            "Machines by state",
-            "Every machine the shard knows, including slots it could buy.",
-            _states(run),
-        ),
-        _section(
+        f"<h1>{text(scenario.name)}</h1><p>{text(scenario.description)}</p>",
+        answered(answers(summary, samples)),
+        "<p>Numbers beside a name are its lowest and highest value. Point at a plot for the values at that time.</p>",
+        section(
             "Demand and supply by class",
-            "Pods that should run (dashed) and pods that do, per priority class.",
-            _demand(run),
+            "Pods wanted per priority class: blue ones run, red ones wait for a machine.",
+            charts.demand() + charts.waiting() + _classes(summary, run),
         ),
-        _section(
+        section(
             "Dollars per hour",
-            "What the machines cost at each moment, by how they are paid for.",
-            _dollars(run, baseline),
+            "What the machines cost at each moment, by how they are paid for. Reserved ones cost the same when idle."
+            + (f" The dashed line is {other} with the same demand." if other else ""),
+            charts.dollars(baseline.meter.samples if baseline else (), other),
         ),
-        _section("Actions", "What the shard decided to do, per stretch of time.", _actions(run)),
-        _section(
-            "Oldest shortfall", "How long the oldest unanswered demand has been waiting, in seconds.", _shortfall(run)
+        section(
+            "Machines by state",
+            "Every machine there is. Blue ones serve, red ones are Failed, the others are on their way or idle. "
+            + charts.slots(),
+            charts.states(),
         ),
-        _section("Time to capacity", "How long pods waited until they ran.", _waits(summary)),
-        _section("Expectations", "", _expectations(run)),
+        section(
+            "Actions",
+            "What the shard decided to do. Steady demand should show nothing here.",
+            charts.actions(),
+        ),
+        section(
+            "Interruptions",
+            "Running pods that were thrown out, by cause.",
+            charts.interruptions(),
+        ),
+        section(
+            "Oldest shortfall",
+            "How long the oldest demand that no machine and no offer can answer has been waiting.",
+            charts.shortfalls(),
+        ),
+        section("What was done to it", "The steps of the scenario, as marked in the plots.", _steps(scenario)),
+        section("Expectations", "", _expectations(run)),
+        f"<footer>Seed {scenario.seed}, {summary['cycles']:,} decisions."
+        " Play it again: <code>fauxctl run scenario.yaml</code> with the file beside this one.</footer>",
     ]
+    return page(scenario.name, parts)
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A self-contained page."""
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_text(scenario.name)}'
-        ' · BigFleet simulation</title><meta name="viewport" content="width=device-width">'
-        f"<style>{_style()}</style></head><body>{''.join(parts)}</body></html>\n"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{text(title)} · BigFleet simulation</title>"
+        f"<style>{style('report.css')}{style('plots.css')}</style></head><body>{''.join(parts)}</body></html>\n"
     )
 
 
-def _style() -> str:
-    return resources.files(__package__).joinpath("report.css").read_text(encoding="utf-8")
+def style(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _verdict(summary: dict[str, Any]) -> str:
-    passed = summary["passed"]
-    word, kind = ("passed", "pass") if passed else ("failed", "fail")
-    failures = "".join(f"<li>{_text(each)}</li>" for each in summary["failures"])
-    return f'<span class="verdict {kind}">{word}</span>' + (f"<ul>{failures}</ul>" if failures else "")
+def text(value: object) -> str:
+    return html.escape(str(value))
 
 
-def _cards(summary: dict[str, Any]) -> str:
-    dollars, pods = summary["dollars"], summary["pods"]
-    facts = [
-        (f"${dollars['total']:,.2f}", f"spent in {summary['simulated']}"),
-        (f"${dollars['per_hour']:,.2f}", "per hour on average"),
-        (f"{pods['running']:,} / {pods['live']:,}", "pods running at the end"),
-        (f"{summary['preemptions']:,}", "preemptions"),
-        (f"{sum(summary['interruptions']['pods'].values()):,}", "pods interrupted"),
-        (f"{summary['shortfalls']:,}", "shortfalls at the end"),
+def section(title: str, meaning: str, body: str) -> str:
+    return f"<section><h2>{text(title)}</h2>{f'<p>{text(meaning)}</p>' if meaning else ''}{body}</section>"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: int = 0) -> str:
+    """Cells are text; the last `numbers` columns are aligned right."""
+    start = len(heads) - numbers
+
+    def line(tag: str, cells: Sequence[object]) -> str:
+        made = (
+            f"<{tag}{' class=n' if place >= start else ''}>{text(cell)}</{tag}>" for place, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(made)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f'<div class="wide"><table>{line("th", heads)}{body}</table></div>'
+
+
+def answered(found: Iterable[Answer], heads: Sequence[str] = ()) -> str:
+    """Cards, one after the other; under heads when there is one column per run."""
+    names = "".join(f"<h2>{text(head)}</h2>" for head in heads)
+    return f'<div class="answers{" pairs" if heads else ""}">{names}{"".join(map(_answer, found))}</div>'
+
+
+def _answer(each: Answer) -> str:
+    sentences = "".join(f"<li>{text(sentence)}</li>" for sentence in each.sentences)
+    kind = "answer bad" if each.bad else "answer"
+    return f'<div class="{kind}"><h3>{text(each.question)}</h3><b>{text(each.glance)}</b><ul>{sentences}</ul></div>'
+
+
+def _classes(summary: dict[str, Any], run: Simulation) -> str:
+    waits, interrupted = summary["time_to_capacity_seconds"], summary["interruptions"]["by_class"]
+    rows = [
+        (
+            name,
+            f"{row['pods']:,}",
+            *(clock(row[each]) for each in ("p50", "p90", "p99", "max")),
+            f"{sum(cluster.live.get(name, 0) - cluster.running.get(name, 0) for cluster in run.clusters.values()):,}",
+            f"{interrupted.get(name, 0):,}",
+        )
+        for name, row in waits.items()
     ]
-    facts += [(f"{share:.0%}", f"{name} used") for name, share in list(summary["utilisation"].items())[:2]]
-    if "baseline" in summary:
-        base = summary["baseline"]
-        facts.append((f"${base['saved']:,.2f}", f"less than {base['sharding']} (${base['dollars']:,.2f})"))
-    cards = "".join(f'<div class="card"><b>{_text(value)}</b><span>{_text(what)}</span></div>' for value, what in facts)
-    return f'<div class="cards">{cards}</div>'
-
-
-def _states(run: Simulation) -> str:
-    samples = run.meter.samples
-    used = [state for state in STATES if any(sample.states.get(state) for sample in samples)]
-    used.sort(key=lambda state: (state == "Speculative", state))
-    series = [Series(state, [s.states.get(state, 0) for s in samples], _STATE_COLOURS[state]) for state in used]
-    return areas(_times(run), series, "machines")
-
-
-def _demand(run: Simulation) -> str:
-    samples = run.meter.samples
-    series = []
-    for name in PRIORITY_CLASSES:
-        if any(sample.live.get(name) for sample in samples):
-            colour = _CLASS_COLOURS[name]
-            series.append(Series(f"{name} wanted", [s.live.get(name, 0) for s in samples], colour, dashed=True))
-            series.append(Series(f"{name} running", [s.running.get(name, 0) for s in samples], colour))
-    return lines(_times(run), series, "pods")
-
-
-def _dollars(run: Simulation, baseline: Simulation | None) -> str:
-    samples = run.meter.samples
-    used = [market for market in MARKETS.values() if any(sample.rates.get(market) for sample in samples)]
-    parts = [Series(market, [s.rates.get(market, 0.0) for s in samples]) for market in used]
-    picture = areas(_times(run), parts or [Series("all machines are free", [0.0] * len(samples))], "dollars per hour")
-    if baseline is None:
-        return picture
-    total = [sum(sample.rates.values()) for sample in samples]
-    other = [sum(sample.rates.values()) for sample in baseline.meter.samples]
-    return picture + lines(
-        _times(run),
-        [
-            Series(run.scenario.sharding.value, total, "#2a9d5c"),
-            Series(baseline.scenario.sharding.value, other[: len(total)], "#c9405b", dashed=True),
-        ],
-        "dollars per hour",
+    if not rows:
+        return ""
+    heads = ("class", "pods started", "half within", "90% within", "99% within", "slowest", "still waiting")
+    note = (
+        "How long the pods that ran had waited until then. Priorities from 1,000,000 up are critical, from 1,000"
+        " service, from 100 batch."
     )
+    return f"<p>{note}</p>{table((*heads, 'interrupted'), rows, numbers=7)}"
 
 
-def _actions(run: Simulation) -> str:
-    samples = run.meter.samples
-    used = [kind for kind in ACTIONS if any(sample.actions.get(kind) for sample in samples)]
-    series = [Series(kind, [s.actions.get(kind, 0) for s in samples]) for kind in used]
-    return bars(_times(run), series or [Series("no action", [0] * len(samples))], "actions")
-
-
-def _shortfall(run: Simulation) -> str:
-    ages = [sample.oldest_shortfall for sample in run.meter.samples]
-    return lines(_times(run), [Series("age of the oldest shortfall", ages, "#c9405b")], "seconds")
-
-
-def _waits(summary: dict[str, Any]) -> str:
-    rows = "".join(
-        f"<tr><td>{name}</td>" + "".join(f'<td class="n">{value:,}</td>' for value in row.values()) + "</tr>"
-        for name, row in summary["time_to_capacity_seconds"].items()
-    )
-    heads = "".join(f'<th class="n">{name}</th>' for name in ("pods", "p50 s", "p90 s", "p99 s", "max s"))
-    return f"<table><tr><th>class</th>{heads}</tr>{rows}</table>"
+def _steps(scenario: Scenario) -> str:
+    rows = []
+    for step in scenario.steps:
+        facts = {name: value for name, value in plain(step).items() if name not in ("do", "at")}
+        rows.append((clock(step.at / SECOND), step_name(step), _settings(facts)))
+    return table(("at", "step", "settings"), rows) if rows else '<p class="nothing">Nothing: only demand.</p>'
 
 
 def _expectations(run: Simulation) -> str:
     rows = []
     for clause in run.scenario.expect:
+        facts = {name: value for name, value in plain(clause).items() if name != "check"}
         problem = clause.judge(run)
-        word, kind = ("held", "pass") if not problem else ("failed", "fail")
-        rows.append(
-            f'<tr><td><span class="verdict {kind}">{word}</span></td><td>{_text(clause.TAG[1])}</td>'
-            f"<td>{_text(problem)}</td></tr>"
-        )
-    return f"<table>{''.join(rows)}</table>" if rows else "<p>The scenario has none.</p>"
+        meaning = (type(clause).__doc__ or "").strip().splitlines()[0].replace("`", "")
+        verdict = f"failed: {problem}" if problem else "held"
+        rows.append((clause.TAG[1], meaning, _settings(facts), verdict))
+    heads = ("expectation", "meaning", "settings", "verdict")
+    return table(heads, rows) if rows else '<p class="nothing">The scenario has none.</p>'
 
 
-def _times(run: Simulation) -> list[float]:
-    return [sample.at / SECOND for sample in run.meter.samples]
+def _settings(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in facts.items())
 
 
-def _section(title: str, meaning: str, body: str) -> str:
-    return f"<section><h2>{title}</h2>{f'<p>{meaning}</p>' if meaning else ''}{body}</section>"
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name} {_value(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return " ".join(map(_value, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

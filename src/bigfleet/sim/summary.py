@@ -7,7 +7,7 @@ from typing import Any
 from bigfleet.engine.results import Verdict
 from bigfleet.shard.views import REASONS
 from bigfleet.sim.document_text import duration_text
-from bigfleet.sim.kernel import HOUR
+from bigfleet.sim.kernel import HOUR, SECOND
 from bigfleet.sim.meter import ACTIONS
 from bigfleet.sim.shapes import PRIORITY_CLASSES
 from bigfleet.sim.simulation import Simulation
@@ -28,6 +28,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "seed": scenario.seed,
         "sharding": scenario.sharding.value,
         "simulated": duration_text(run.end),
+        "simulated_seconds": run.end / SECOND,
         "passed": not failures,
         "failures": failures,
         "expectations": len(scenario.expect),
@@ -48,6 +49,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "preemptions": run.actions("Preempt", 0, ""),
         "interruptions": {
             "pods": dict(sorted(meter.interrupted.items())),
+            "by_class": {name: n for name in PRIORITY_CLASSES if (n := meter.interrupted_classes[name])},
             "machines_lost": run.lost_machines(),
         },
         "shortfalls": run.shortfalls(),
