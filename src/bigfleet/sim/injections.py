@@ -87,21 +87,15 @@ class Injections:
     # ---------------------------------------------------------------------------------------------------------- hosts
 
     def _spot_wave(self, step: do.SpotWave) -> None:
-        for port in self._ports():
-            self._inject(
-                port,
-                commands.InterruptSpot(Choice(offering=step.offer, zone=step.zone, fraction=step.fraction)),
-            )
+        choice = Choice(offering=step.offer, zone=step.zone, fraction=step.fraction)
+        self._inject_all(commands.InterruptSpot(choice))
 
     def _zone_loss(self, step: do.ZoneLoss) -> None:
-        for port in self._ports():
-            self._inject(port, commands.LoseHosts(Choice(zone=step.zone)))
-            self._inject(port, commands.ShrinkQuota(Choice(zone=step.zone)))
+        self._inject_all(commands.CloseZone(step.zone))
 
         def over() -> None:
             self._note("zone-back", {"zone": step.zone})
-            for port in self._ports():
-                self._inject(port, commands.RestoreQuota(Choice(zone=step.zone)))
+            self._inject_all(commands.OpenZone(step.zone))
 
         self._kernel.after(step.for_, over)
 
@@ -144,12 +138,10 @@ class Injections:
     def _fail_next(self, step: do.FailNext) -> None:
         effect = Effect.HANG if step.hang else Effect.FAIL
         fault = Fault(Kind(step.transition), effect, machine=step.machine, error=step.error)
-        for port in self._ports():
-            self._inject(port, commands.FaultNext(fault, step.count))
+        self._inject_all(commands.FaultNext(fault, step.count))
 
     def _failure_rate(self, step: do.FailureRate) -> None:
-        for port in self._ports():
-            self._inject(port, commands.SetFailureRate(Kind(step.transition), step.rate))
+        self._inject_all(commands.SetFailureRate(Kind(step.transition), step.rate))
 
     def _stockout(self, step: do.Stockout) -> None:
         rule = Fault(Kind.CREATE, Effect.FAIL, label=f"{OFFER_LABEL}={step.offer}", error="insufficient capacity")
@@ -160,8 +152,8 @@ class Injections:
             self._note("stock-back", {"offer": step.offer})
             for port in self._ports():
                 port.provider.cloud.faults.rules.remove(rule)
-                # The failed attempts are cleaned up: their slots are for sale again.
-                self._inject(port, commands.RepairMachines(Choice(offering=step.offer)))
+            # The failed attempts, if there were any, are cleaned up: their slots are for sale again.
+            self._inject_all(commands.RepairMachines(Choice(offering=step.offer)), noted=False)
 
         self._kernel.after(step.for_, over)
 
@@ -210,17 +202,27 @@ class Injections:
             command = commands.ShrinkQuota(Choice(offering=step.offer, count=step.withdraw))
         else:
             command = commands.RestoreQuota(Choice(offering=step.offer))
-        for port in self._ports():
-            self._inject(port, command)
+        self._inject_all(command)
 
     def _ports(self, provider: str = "") -> list[ProviderPort]:
         return [port for site in self._sites for name, port in sorted(site.ports.items()) if provider in ("", name)]
 
+    def _inject_all(self, command: commands.Command, *, noted: bool = True) -> None:
+        """Tell every provider; a command of which none had any use is noted."""
+        complaints = [complaint for port in self._ports() if (complaint := self._told(port, command))]
+        if noted and len(complaints) == len(self._ports()):
+            self._note("no-effect", {"why": complaints[0]})
+
     def _inject(self, port: ProviderPort, command: commands.Command) -> None:
+        if complaint := self._told(port, command):
+            self._note("no-effect", {"why": complaint})
+
+    def _told(self, port: ProviderPort, command: commands.Command) -> str:
         try:
             port.provider.inject(command)
         except CatalogueError as error:
-            self._note("no-effect", {"step": type(command).__name__, "why": str(error)})
+            return str(error)
+        return ""
 
     # ------------------------------------------------------------------------------------------- processes and streams
 
@@ -263,5 +265,7 @@ class Injections:
 
 
 def _facts(step: do.Step) -> dict[str, object]:
-    facts = {each.name: getattr(step, each.name) for each in fields(step) if each.name != "at"}
-    return {name.rstrip("_"): value for name, value in facts.items() if value not in ("", (), None, False)}
+    """What the script says, without what it leaves open."""
+    given = [each for each in fields(step) if each.name != "at" and getattr(step, each.name) not in ("", (), None)]
+    facts = {each.name.rstrip("_"): (getattr(step, each.name), each.default) for each in given}
+    return {name: value for name, (value, default) in facts.items() if value is not False or default is not False}
