@@ -105,6 +105,11 @@ expect:
             "check: actions, kind: any, count: 0, after: 6m",
             "expect[0].after is 6m, after the end",
         ),
+        (
+            "replicas: 3}",
+            "replicas: 3}\n  - {kind: archetypes, name: mix, pods: 9, only: [tiny-statless]}",
+            "small.yaml:12: workloads[1].only[0] is 'tiny-statless'; give one of cpu-batch",
+        ),
         ("duration: 5m", "duration: 0s", "small.yaml:3: duration is '0s'; give more than 0"),
         (
             "replicas: 3",

@@ -89,7 +89,9 @@ def _names(scenario: Scenario) -> Iterator[tuple[Place, str, Collection[str]]]:
         yield from ((("workloads", n, *place), name, known["cluster"]) for place, name in _clusters(workload))
         if isinstance(workload, Archetypes):
             archetypes = {each.name for each in realistic().archetypes}
-            yield from ((("workloads", n, "exclude", m), name, archetypes) for m, name in enumerate(workload.exclude))
+            for field in ("only", "exclude"):
+                chosen = enumerate(getattr(workload, field))
+                yield from ((("workloads", n, field, m), name, archetypes) for m, name in chosen)
     for field in ("steps", "expect"):
         for n, each in enumerate(getattr(scenario, field)):
             yield from (((field, n, key), getattr(each, key, ""), names) for key, names in known.items())

@@ -33,7 +33,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Clusters give up all their demand."""
+    """Clusters give up all the demand they have; what arrives afterwards is new."""
 
     TAG: ClassVar = ("do", "withdraw")
 

@@ -86,8 +86,17 @@ class Archetypes:
     name: str = item("the workload's name")
     pods: int = item("pods per cluster", low=1)
     catalogue: str = item("the catalogue", default="realistic", pattern="realistic", accepted="realistic")
+    only: tuple[str, ...] = item("archetypes to draw from; empty for all that are no bursts", default=())
     exclude: tuple[str, ...] = item("archetypes to leave out", default=())
     clusters: tuple[str, ...] = item(_CLUSTERS, default=())
+    start: Nanoseconds = item("when they are created", default=Nanoseconds(0))
+    until: Nanoseconds | None = item("when they are gone again; never when left out", default=None)
+
+    def __post_init__(self) -> None:
+        if self.only and set(self.only) <= set(self.exclude):
+            raise ValueError("leaves out everything it draws from; give archetypes that are not under exclude")
+        if self.until is not None and self.until <= self.start:
+            raise ValueError("is gone before it is there; give until a moment after start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
