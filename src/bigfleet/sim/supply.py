@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -228,6 +229,7 @@ def price_of(offer: Offer) -> float:
             return 0.0
         raise ValueError(
             f"offer {offer.name!r} has no price_per_hour and {offer.instance_type!r} is not in the table; give a price"
+            f"{_alternatives(offer.instance_type)}"
         )
     return round(known.on_demand_usd_per_hour * share, 6)
 
@@ -252,8 +254,15 @@ def size_of(offer: Offer, shapes: dict[str, PodShape]) -> dict[str, str]:
     if known is None:
         raise ValueError(
             f"offer {offer.name!r} has no resources and {offer.instance_type!r} is not in the table; give its size"
+            f"{_alternatives(offer.instance_type)}"
         )
     return dict(known.resources())
+
+
+def _alternatives(instance_type: str) -> str:
+    """Types the table has instead, if any are like it."""
+    found = difflib.get_close_matches(instance_type, known_instance_types(), n=3)
+    return f", or a type it has, such as {', '.join(found)}" if found else ""
 
 
 def _offerings(offer: Offer, shapes: dict[str, PodShape], clusters: int) -> list[Offering]:
