@@ -15,6 +15,8 @@ import yaml
 from bigfleet.sim.document import DISTRIBUTIONS, Dollars, Nanoseconds, default_of, hints, required, spelt
 from bigfleet.sim.kernel import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 
 def plain(value: Any) -> Any:
     """A document as the mappings, lists and texts that would read back as it; fields at their default are left out."""
@@ -51,7 +53,7 @@ def field_as_text(kind: Any, value: Any) -> Any:
 
 
 def to_yaml(value: Any) -> str:
-    return yaml.safe_dump(plain(value), sort_keys=False, width=120)
+    return str(yaml.dump(plain(value), Dumper=_DUMPER, sort_keys=False, width=120))
 
 
 def label(text: str, longest: int = 60) -> str:

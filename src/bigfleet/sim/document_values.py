@@ -43,7 +43,7 @@ def _scalar(node: yaml.Node) -> Any:
     if not isinstance(node, yaml.ScalarNode):
         return node
     try:
-        return yaml.SafeLoader("").construct_object(node)
+        return yaml.constructor.SafeConstructor().construct_object(node)
     except (ValueError, yaml.YAMLError):
         return node  # looks like a date or a number and is none; whoever asked complains
 
