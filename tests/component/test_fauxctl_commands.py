@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bigfleet.cli import fauxctl, fauxctl_replay, fauxctl_soak
+from bigfleet.cli import fauxctl, fauxctl_replay, fauxctl_soak, progress
+from bigfleet.cli.commands import CommandError
 from bigfleet.sim import library
+from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_schema import schema
 from bigfleet.sim.scenario import Scenario, parse_scenario
 from tests.strategies.pages import assert_self_contained
@@ -33,6 +36,13 @@ def all_commands() -> None:
 def call(*words: str, code: int = 0):  # type: ignore[no-untyped-def]
     result = CliRunner().invoke(fauxctl.app, list(words))
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def fails(*words: str):  # type: ignore[no-untyped-def]
+    """A command that is refused: what `fauxctl.main` turns into one line and exit code 1."""
+    result = CliRunner().invoke(fauxctl.app, list(words))
+    assert isinstance(result.exception, CommandError | DocumentError), f"{result.output}\n{result.exception!r}"
     return result
 
 
@@ -70,7 +80,7 @@ def test_a_failed_expectation_is_exit_code_1(tmp_path: Path) -> None:
 def test_a_run_leaves_its_files(tmp_path: Path) -> None:
     call("run", "priority-inversion", "--out", str(tmp_path))
     found = {path.name for path in tmp_path.iterdir()}
-    assert found == {"summary.json", "events.jsonl", "metrics.jsonl", "report.html", "scenario.yaml"}
+    assert found == {"summary.json", "events.jsonl", "metrics.jsonl", "report.html", "scenario.yaml", "timing.json"}
     saved = parse_scenario((tmp_path / "scenario.yaml").read_text(), "saved")
     assert saved == library.find("priority-inversion")
     assert json.loads(call("compare", str(tmp_path), str(tmp_path), "-o", "json").stdout)[0]["change"] == "="
@@ -110,10 +120,79 @@ def test_check_reports_a_changed_trace_as_a_diff(tmp_path: Path, monkeypatch: py
     assert '-{"t":"1s"' in result.stderr
 
 
-def test_the_published_schema_is_fresh() -> None:
-    printed = json.loads(call("schema").stdout)
-    assert printed == schema(Scenario, "BigFleet scenario")
-    assert printed == json.loads((ROOT / "docs" / "scenario.schema.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("kind", "file"), [("scenario", "scenario.schema.json"), ("map", "replay-map.schema.json")])
+def test_the_published_schemas_are_fresh(kind: str, file: str) -> None:
+    printed = json.loads(call("schema", kind).stdout)
+    assert printed == json.loads((ROOT / "docs" / file).read_text(encoding="utf-8"))
+
+
+def test_the_map_of_the_guide_fits_its_schema() -> None:
+    validator = jsonschema.Draft202012Validator(fauxctl.published_schema(fauxctl.Schema.MAP))
+    document = yaml.safe_load((ROOT / "docs" / "examples" / "jobs-map.yaml").read_text(encoding="utf-8"))
+    assert [error.message for error in validator.iter_errors(document)] == []
+
+
+def test_a_scenario_of_ones_own_keeps_its_golden_beside_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: withdrawal\nname: mine\n")
+    assert "there is no golden trace" in call("check", str(mine), code=1).stderr
+    assert call("bless", str(mine)).stdout == f"{tmp_path / 'mine.golden.jsonl'}: 6 lines\n"
+    call("check", str(mine))
+
+
+def test_a_wrong_name_is_found_before_anything_is_played() -> None:
+    result = fails("check", "withdrawal", "nope")
+    assert "PASS" not in result.stderr
+    assert "scenario 'nope' is neither" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (
+            ("run", "withdrawal", "--out", "FILE"),
+            "--out is 'FILE', which cannot be written: File exists; give another folder",
+        ),
+        (("run", "withdrawal", "--json", "FOLDER"), "--json is 'FOLDER', which cannot be written: it is a folder"),
+        (("run", "withdrawal", "--record", "FILE"), "--record is 'FILE', which cannot be written: it exists"),
+        (("soak", "--cycles", "10", "--json", "FILE/x"), "--json is 'FILE/x', which cannot be written"),
+        (("bless", "all", "FILE"), "leave it out, or name one scenario"),
+        (("bless", "withdrawal", "FILE/x"), "cannot be written"),
+        (("replay", "FILE", "--map", "FILE", "--price", "x=-1"), "--price is 'x=-1'; give NAME=DOLLARS"),
+        (("replay", "FILE", "--map", "FILE", "--policy", "reclaim_hold"), "give KEY=VALUE, such as reclaim_hold=5m"),
+        (("replay", "FILE", "--map", "FILE", "--policy", "guard=5m"), "guard is '5m'; give true or false"),
+        (("replay", "FILE", "--decisions"), "--decisions is for recordings"),
+        (("replay", "FILE"), "is not a recording; give --map"),
+        (("compare", "withdrawal", "FILE/none.json"), "cannot be read"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence_before_anything_is_played(
+    words: tuple[str, ...], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_text("nothing of use\n")
+    Path("FOLDER").mkdir()
+    monkeypatch.setattr(library, "play", None)
+    result = fails(*words)
+    assert complaint in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.0)
+    lines = [line for line in call("run", "withdrawal").stderr.splitlines() if line.startswith("withdrawal: ")]
+    assert len(lines) == 0, "the first line is due after ten seconds"
+    with progress.simulation_progress("long", first_after=0.0) as report:
+        report(0.25)
+
+
+def test_demand_that_stays_unmet_is_told_with_its_reason() -> None:
+    result = call("run", "capacity-stockout")
+    assert (
+        "cluster-train lacks  256 nvidia.com/gpu at priority 1000000. Matching machines exist, but demand"
+        in result.stdout
+    )
+    assert "32 pods still wait" in result.stdout
 
 
 def test_the_pictures_of_the_guide_are_fresh() -> None:

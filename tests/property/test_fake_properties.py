@@ -29,6 +29,7 @@ steps = st.one_of(
     st.tuples(st.just("time"), st.integers(0, 400), st.just(0)),
     st.tuples(st.sampled_from(["lose-hosts", "break", "repair", "interrupt", "shrink-quota"]), numbers, st.just(0)),
     st.tuples(st.sampled_from(["hold", "release", "restore-quota"]), numbers, st.just(0)),
+    st.tuples(st.sampled_from(["close-zone", "open-zone"]), numbers, st.just(0)),
 )
 
 
@@ -72,6 +73,13 @@ def test_invariants_hold_and_an_incremental_reader_always_agrees(
                 kernel.run_for(which * SECOND)
             case "hold" | "release":
                 provider.inject(parse_command({"do": do, "transition": list(Kind)[which % 4].value}))
+            case "close-zone" | "open-zone":
+                slot = catalogue.instance(machine_id)
+                assert slot is not None
+                try:
+                    provider.inject(parse_command({"do": do, "zone": slot.zone}))
+                except CatalogueError as error:
+                    assert "zone" in str(error)
             case _:
                 fields = {} if do == "restore-quota" else {"machine": machine_id}
                 try:

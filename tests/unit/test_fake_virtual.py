@@ -277,6 +277,31 @@ def test_quota_shrinks_by_withdrawing_slots_and_can_be_restored() -> None:
         inject(provider, "restore-quota")
 
 
+def test_a_closed_zone_has_nothing_to_offer_until_it_is_open_again() -> None:
+    kernel, provider = world()
+    zone, bought, coming = "eu-west-1a", "ondemand-m6i-large-eu-west-1a-0000", "ondemand-m6i-large-eu-west-1a-0002"
+    there = {id for id, record in provider.core.machines.items() if record.zone == zone}
+    provider.request(CreateRequested(bought))
+    kernel.run_for(4 * MINUTE)
+    assert state(provider, bought) is State.IDLE
+    provider.request(CreateRequested(coming))
+    kernel.run_for(SECOND)
+    inject(provider, "close-zone", zone=zone)
+
+    def offered() -> set[str]:
+        return {id for id, record in provider.core.machines.items() if record.zone == zone}
+
+    assert offered() == set()
+    kernel.run_for(30 * MINUTE)
+    assert offered() == set(), "lost slots are listed again after a while, but not in a zone that is gone"
+    inject(provider, "open-zone", zone=zone)
+    assert offered() == there
+    with pytest.raises(CatalogueError, match="zone 'eu-west-1a' is not closed"):
+        inject(provider, "open-zone", zone=zone)
+    with pytest.raises(CatalogueError, match="no machine is in zone 'moon'"):
+        inject(provider, "close-zone", zone="moon")
+
+
 def test_scheduled_commands_run_by_themselves() -> None:
     shrink = Scheduled(60.0, parse_command({"do": "shrink-quota"}))
     pointless = Scheduled(30.0, parse_command({"do": "interrupt"}))

@@ -1,4 +1,4 @@
-"""Jobs that lose a pod: those with checkpoints go on, others begin anew."""
+"""Jobs that lose a pod: those with checkpoints go on, others begin anew. Bursts come and go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bigfleet.sim.generators import Generators, Stage
 from bigfleet.sim.kernel import MINUTE, Kernel
 from bigfleet.sim.pods import Kinds
 from bigfleet.sim.shapes import PodShape
-from bigfleet.sim.workloads import Trace, TraceJob
+from bigfleet.sim.workloads import Archetypes, Trace, TraceJob
 
 
 class Nobody:
@@ -40,4 +40,21 @@ def test_a_job_of_ten_minutes_that_loses_a_pod_after_four(checkpoints: bool, end
     kernel.run_until(ends * MINUTE - 1)
     assert cluster.podsets
     kernel.run_until(ends * MINUTE)
+    assert not cluster.podsets
+
+
+@pytest.mark.parametrize("archetype", ["gpu-training-large", "cpu-batch"])
+def test_a_burst_comes_and_is_gone_for_good(archetype: str) -> None:
+    kernel, kinds = Kernel(seed=1), Kinds({}, {"cpu", "memory", "nvidia.com/gpu"})
+    cluster = Cluster("c", kinds, Nobody())
+    burst = Archetypes(
+        name="b", pods=20, only=(archetype,), start=Nanoseconds(5 * MINUTE), until=Nanoseconds(60 * MINUTE)
+    )
+    Generators(kernel, kinds, {}, 120 * MINUTE).play(burst, [Stage(cluster, lambda name: None)])
+    kernel.run_until(5 * MINUTE - 1)
+    assert not cluster.podsets
+    kernel.run_until(60 * MINUTE - 1)
+    assert {name.partition("-")[2].rpartition("-")[0] for name in cluster.podsets} == {archetype}
+    assert sum(podset.live for podset in cluster.podsets.values()) >= 20
+    kernel.run_until(120 * MINUTE)
     assert not cluster.podsets

@@ -104,7 +104,7 @@ def inject(
     do: Annotated[
         str,
         typer.Argument(
-            help="status, lose-hosts, break, repair, interrupt, shrink-quota, restore-quota, "
+            help="status, lose-hosts, break, repair, interrupt, shrink-quota, restore-quota, close-zone, open-zone, "
             "fault-next, failure-rate, hold or release."
         ),
     ],

@@ -5,27 +5,38 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.output import Output, OutputOption, print_record, print_records
+from bigfleet.cli.output import Output, OutputOption, print_records
+from bigfleet.cli.places import check_file, check_folder
+from bigfleet.cli.progress import Report, simulation_progress, warm_up
+from bigfleet.cli.run_output import print_summary, tell_verdicts
 from bigfleet.shard.collecting import as_when_serving
+from bigfleet.shard.recorder import RecordingError
 from bigfleet.sim import library
 from bigfleet.sim.comparison import Side, names, render_comparison
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_schema import schema
 from bigfleet.sim.files import read_samples, read_summary, write_run
+from bigfleet.sim.replay import ReplayMapping
 from bigfleet.sim.scenario import Scenario
 from bigfleet.sim.summary import compare as compare_summaries
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+
+class Schema(StrEnum):
+    """The kinds of files people write."""
+
+    SCENARIO = "scenario"
+    MAP = "map"
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name, or a YAML file.", metavar="SCENARIO")]
 OutOption = Annotated[
@@ -34,7 +45,7 @@ OutOption = Annotated[
 WithinOption = Annotated[
     float | None, typer.Option("--within", help="Fail when it takes longer than this.", metavar="SECONDS")
 ]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's own.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's own.", min=0)]
 
 
 @app.command()
@@ -55,29 +66,42 @@ def run(
     within: WithinOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Play a scenario and judge its expectations."""
+    """Play a scenario and judge its expectations.
+
+    Prints a summary, then PASS or FAIL for each expectation; the exit code is 0 when all of them held. With --out the
+    folder gets summary.json, report.html (plots; one file that loads nothing), events.jsonl, metrics.jsonl,
+    scenario.yaml (to edit and run again) and timing.json.
+
+    fauxctl run spot-crunch --out build/crunch
+
+    fauxctl run mine.yaml --seed 7 -o json
+    """
     chosen = _found(scenario)
     if seed is not None:
         chosen = chosen.with_(seed=seed)
-    if within is not None:
-        warm_up()
-    began, worked = time.perf_counter(), time.process_time()
+    check_folder("--out", out)
+    check_file("--json", json_file)
+    check_file("--record", record, new=True)
+    if record is not None and len(chosen.shard_names()) > 1:
+        raise CommandError(f"--record is for one shard and {chosen.name!r} has several; give a scenario with one")
+    warm_up()
     with simulation_progress(chosen.name) as progress, as_when_serving():
         finished = library.play(chosen, check=check, progress=progress, record=record)
-    took = {"seconds": round(time.perf_counter() - began, 3), "cpu_seconds": round(time.process_time() - worked, 3)}
-    verdict = timed(took["seconds"], within)
+    seconds = finished.timing["seconds"]
+    verdict = timed(seconds, within)
     if out is not None:
         write_run(finished, out)
     if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps({**finished.summary, **took, **verdict}, indent=2) + "\n", encoding="utf-8")
+        json_file.write_text(
+            json.dumps({**finished.summary, **finished.timing, **verdict}, indent=2) + "\n", encoding="utf-8"
+        )
     if trace:
         typer.echo(finished.run.trace.text(), nl=False)
     else:
         print_summary(finished.summary, output)
     tell_verdicts(finished)
     if not verdict.get("in_time", True):
-        typer.echo(f"FAIL  it took {took['seconds']:g} s; {within:g} s are allowed", err=True)
+        typer.echo(f"FAIL  it took {seconds:g} s; {within:g} s are allowed", err=True)
     raise typer.Exit(0 if finished.passed and verdict.get("in_time", True) else 1)
 
 
@@ -94,21 +118,23 @@ def list_scenarios(output: OutputOption = Output.TABLE) -> None:
 
 @app.command()
 def check(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Scenarios; all small ones without.", metavar="NAME")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Shipped scenarios or YAML files.", metavar="NAME")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Play the shipped scenarios and compare their event logs with the goldens, byte by byte."""
-    _each(names, lambda name: library.check(name), output)
+    """Play scenarios and compare their event logs with the goldens, byte by byte.
+
+    Without a name: all shipped scenarios but the large ones. The golden of a file mine.yaml is mine.golden.jsonl beside
+    it. A change shows as a diff; when it is meant, `fauxctl bless NAME` records it. `verify` is another name for check.
+    """
+    _each(names, lambda name, progress: library.check(name, progress), output)
 
 
 @app.command("run-all")
 def run_all(output: OutputOption = Output.TABLE) -> None:
     """Play all small shipped scenarios and judge their expectations."""
 
-    def played(name: str) -> tuple[library.Finished, list[str]]:
-        finished = library.play(library.find(name))
+    def played(name: str, progress: Report) -> tuple[library.Finished, list[str]]:
+        finished = library.play(library.find(name), progress=progress)
         return finished, finished.summary["failures"]
 
     _each(None, played, output)
@@ -116,13 +142,23 @@ def run_all(output: OutputOption = Output.TABLE) -> None:
 
 @app.command()
 def bless(
-    name: Annotated[str, typer.Argument(help="A shipped scenario, or `all`.")],
-    path: Annotated[Path | None, typer.Argument(help="Another file than the scenario's own golden.")] = None,
+    name: Annotated[str, typer.Argument(help="A shipped scenario, a YAML file, or `all`.", metavar="NAME")],
+    path: Annotated[
+        Path | None, typer.Argument(help="Another file than the scenario's own golden.", metavar="FILE")
+    ] = None,
 ) -> None:
-    """Record what a scenario does now as right."""
-    for each in _small() if name == "all" else [name]:
-        _found(each)
-        target, lines = library.bless(each, path)
+    """Record what a scenario does now as right: its event log becomes the golden that `check` compares with.
+
+    `record` is another name for bless.
+    """
+    if name == "all" and path is not None:
+        raise CommandError(f"bless all is given the file {str(path)!r}; leave it out, or name one scenario")
+    check_file("the golden", path)
+    chosen = _chosen([name] if name != "all" else None)
+    warm_up()
+    for each in chosen:
+        with simulation_progress(each) as progress:
+            target, lines = library.bless(each, path, progress)
         typer.echo(f"{target}: {lines} lines")
 
 
@@ -135,10 +171,16 @@ def compare(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Put two runs side by side, number by number."""
-    one, other = _side(first), _side(second)
+    """Put two runs side by side, number by number; with --html also as one page with plots.
+
+    fauxctl compare host-loss-0s host-loss-300s
+
+    fauxctl compare build/before build/after --html build/change.html
+    """
+    check_file("--html", report)
+    known = [_known_side(name) for name in (first, second)]
+    one, other = (side or _played_side(name) for side, name in zip(known, (first, second), strict=True))
     if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text(render_comparison(one, other), encoding="utf-8")
     rows = compare_summaries(one.summary, other.summary)
     heads = names(one, other)
@@ -146,9 +188,11 @@ def compare(
 
 
 @app.command("schema")
-def print_schema() -> None:
-    """Print the JSON schema of scenario files."""
-    typer.echo(json.dumps(schema(Scenario, "BigFleet scenario"), indent=2))
+def print_schema(
+    of: Annotated[Schema, typer.Argument(help="Which files: scenarios, or the maps of `replay`.")] = Schema.SCENARIO,
+) -> None:
+    """Print the JSON schema of scenario files, for editors and other programs."""
+    typer.echo(json.dumps(published_schema(of), indent=2))
 
 
 app.command("verify", hidden=True, help="Alias of check.")(check)
@@ -163,47 +207,23 @@ def main() -> None:
     app.command("soak")(fauxctl_soak.soak)
     try:
         app(prog_name="fauxctl")
-    except (CommandError, DocumentError) as error:
+    except (CommandError, DocumentError, RecordingError) as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(1)
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
 
 
-def print_summary(summary: dict[str, Any], output: Output) -> None:
-    """The record itself, or one line per fact."""
-    if output is Output.JSON:
-        print_record(summary, output)
-        return
-    dollars, pods = summary["dollars"], summary["pods"]
-    facts: dict[str, Any] = {
-        "scenario": f"{summary['scenario']}, seed {summary['seed']}",
-        "simulated": f"{summary['simulated']}, {summary['cycles']:,} cycles",
-        "pods": f"{pods['running']:,} of {pods['live']:,} running",
-        "machines": ", ".join(f"{count:,} {state}" for state, count in summary["machines"].items()),
-        "dollars": f"{dollars['total']:,.2f} ({dollars['per_hour']:,.2f} per hour)",
-        "used": ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()) or "nothing",
-        "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",
-        "interrupted": ", ".join(f"{n:,} by {cause}" for cause, n in summary["interruptions"]["pods"].items())
-        or "none",
-        "shortfalls": summary["shortfalls"],
-    }
-    for name, row in summary["time_to_capacity_seconds"].items():
-        facts[f"{name} waits"] = (
-            f"p50 {row['p50']:g} s, p90 {row['p90']:g} s, p99 {row['p99']:g} s, max {row['max']:g} s"
-        )
-    if "baseline" in summary:
-        base = summary["baseline"]
-        facts["baseline"] = f"{base['sharding']}: {base['dollars']:,.2f} dollars, {base['saved_share']:.1%} saved"
-    print_record(facts, output)
-
-
-def warm_up() -> None:
-    """Have the engine's kernels compiled before a clock starts; that happens once per machine and version."""
-    from bigfleet.engine.engine import Engine
-
-    Engine().warm()
+def published_schema(of: Schema) -> dict[str, Any]:
+    """The JSON schema of one kind of file."""
+    if of is Schema.MAP:
+        return schema(ReplayMapping, "BigFleet replay map")
+    return schema(Scenario, "BigFleet scenario", extends="a scenario beside it, or a shipped one, to start from")
 
 
 def timed(seconds: float, within: float | None) -> dict[str, Any]:
@@ -211,38 +231,17 @@ def timed(seconds: float, within: float | None) -> dict[str, Any]:
     return {} if within is None else {"within": within, "in_time": seconds <= within}
 
 
-def tell_verdicts(finished: library.Finished) -> None:
-    """One line per expectation on standard error."""
-    for clause in finished.run.scenario.expect:
-        problem = clause.judge(finished.run)
-        typer.echo(f"FAIL  {clause.TAG[1]}: {problem}" if problem else f"PASS  {clause.TAG[1]}", err=True)
-
-
-@contextmanager
-def simulation_progress(title: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error while somebody watches; silence otherwise."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
-
-
-def _each(names: list[str] | None, play: Callable[[str], tuple[library.Finished, list[str]]], output: Output) -> None:
+def _each(
+    names: list[str] | None, play: Callable[[str, Report], tuple[library.Finished, list[str]]], output: Output
+) -> None:
     rows = []
-    for name in names or _small():
-        _found(name)
+    chosen = _chosen(names)
+    warm_up()
+    for name in chosen:
         began = time.monotonic()
         try:
-            finished, problems = play(name)
+            with simulation_progress(name) as progress:
+                finished, problems = play(name, progress)
             clauses = len(finished.run.scenario.expect)
             lines = len(finished.run.trace.lines)
             word = "FAIL" if problems else "PASS"
@@ -254,13 +253,21 @@ def _each(names: list[str] | None, play: Callable[[str], tuple[library.Finished,
             typer.echo(f"{word:<5} {name:<32} {clauses} expectations, {lines} lines, {seconds:.1f} s", err=True)
             for problem in problems:
                 typer.echo(f"      {problem}", err=True)
+    passed = sum(row["verdict"] == "PASS" for row in rows)
     if output is Output.JSON:
         print_records(rows, output)
-    raise typer.Exit(0 if all(row["verdict"] == "PASS" for row in rows) else 1)
+    elif len(rows) > 1:
+        typer.echo(f"{passed} of {len(rows)} scenarios passed", err=True)
+    raise typer.Exit(0 if passed == len(rows) else 1)
 
 
-def _small() -> list[str]:
-    return [name for name in library.shipped() if library.LARGE not in library.find(name).tags]
+def _chosen(names: list[str] | None) -> list[str]:
+    """The scenarios meant, every one of them readable: a typing error must not show after minutes of work."""
+    if not names:
+        return [name for name in library.shipped() if library.LARGE not in library.find(name).tags]
+    for name in names:
+        _found(name)
+    return names
 
 
 def _found(name: str) -> Scenario:
@@ -270,12 +277,20 @@ def _found(name: str) -> Scenario:
         raise CommandError(str(error)) from error
 
 
-def _side(name: str) -> Side:
+def _known_side(name: str) -> Side | None:
+    """An earlier run, from its files; None for a scenario, which is known to exist."""
     path = Path(name)
     if path.is_dir() or path.suffix == ".json":
         folder = path.parent if path.name == "summary.json" else path
         return Side(folder.resolve().stem, read_summary(path), read_samples(folder))
-    finished = library.play(_found(name))
+    _found(name)
+    return None
+
+
+def _played_side(name: str) -> Side:
+    warm_up()
+    with simulation_progress(name) as progress:
+        finished = library.play(_found(name), progress=progress)
     return Side(finished.run.scenario.name, finished.summary, finished.run.meter.samples)
 
 

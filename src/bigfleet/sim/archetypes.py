@@ -86,9 +86,13 @@ def realistic() -> ArchetypeCatalogue:
     return load(ArchetypeCatalogue, text, "archetypes.yaml")
 
 
-def draw(pods: int, exclude: tuple[str, ...], dice: random.Random) -> Iterator[Drawn]:
-    """Objects until there are so many pods."""
-    usable = [each for each in realistic().archetypes if not each.burst_only and each.name not in exclude]
+def draw(pods: int, only: tuple[str, ...], exclude: tuple[str, ...], dice: random.Random) -> Iterator[Drawn]:
+    """Objects until there are so many pods; those that come in bursts only when they are asked for by name."""
+    usable = [
+        each
+        for each in realistic().archetypes
+        if (each.name in only if only else not each.burst_only) and each.name not in exclude
+    ]
     weights = [each.weight for each in usable]
     drawn = 0
     while drawn < pods:

@@ -18,7 +18,20 @@ from typing import Any, TypeVar
 
 import yaml
 
-from bigfleet.sim.document_nodes import DocumentError, at, complain, compose, entries, overlay, refuse, take
+from bigfleet.sim.document_nodes import (
+    DocumentError,
+    MisfitError,
+    Place,
+    at,
+    complain,
+    compose,
+    entries,
+    overlay,
+    placed,
+    refuse,
+    take,
+    text_of,
+)
 from bigfleet.sim.document_values import DISTRIBUTIONS, DURATION, READERS, Amounts, Dollars, Labels, Nanoseconds
 
 __all__ = [
@@ -28,17 +41,21 @@ __all__ = [
     "DocumentError",
     "Dollars",
     "Labels",
+    "MisfitError",
     "Nanoseconds",
+    "Place",
     "compose",
     "default_of",
     "hints",
     "item",
     "load",
     "overlay",
+    "placed",
     "read",
     "required",
     "spelt",
     "take",
+    "text_of",
 ]
 
 T = TypeVar("T")
@@ -115,6 +132,8 @@ def _read_record(kind: Any, node: yaml.Node, path: str, tag: str | None) -> Any:
             raise complain(node, f"{at(path)} lacks {key!r}; give {each.metadata['meaning']}")
     try:
         return kind(**values)
+    except MisfitError as error:
+        raise placed(error, node) from error
     except ValueError as error:
         raise complain(node, f"{at(path)}: {error}") from error
 

@@ -16,17 +16,26 @@ from bigfleet.sim.document import (
     Dollars,
     Labels,
     Nanoseconds,
+    default_of,
     hints,
     required,
     spelt,
 )
+from bigfleet.sim.document_text import field_as_text
 from bigfleet.sim.kernel import Duration
 
 
-def schema(kind: type, title: str) -> dict[str, Any]:
-    """The JSON schema of a document kind, every class once under `$defs`."""
+def schema(kind: type, title: str, *, extends: str = "") -> dict[str, Any]:
+    """The JSON schema of a document kind, every class once under `$defs`.
+
+    `extends` is what that key means where a document may build on another one and leave out what that one has.
+    """
     definitions: dict[str, Any] = {}
     root = _schema(kind, {}, definitions)
+    if extends:
+        whole = definitions[kind.__name__]
+        whole["properties"]["extends"] = {"type": "string", "description": extends}
+        whole["anyOf"] = [{"required": whole.pop("required")}, {"required": ["extends"]}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -71,6 +80,8 @@ def _record_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         properties[name] = {**described, "description": each.metadata["meaning"]}
         if required(each):
             demanded.append(name)
+        elif (default := field_as_text(hints(kind)[each.name], default_of(each))) not in (None, "", [], {}):
+            properties[name]["default"] = default
     text = " ".join((kind.__doc__ or "").split())
     return {
         "type": "object",

@@ -15,6 +15,8 @@ import yaml
 from bigfleet.sim.document import DISTRIBUTIONS, Dollars, Nanoseconds, default_of, hints, required, spelt
 from bigfleet.sim.kernel import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 
 def plain(value: Any) -> Any:
     """A document as the mappings, lists and texts that would read back as it; fields at their default are left out."""
@@ -29,7 +31,7 @@ def plain(value: Any) -> Any:
         for each in dataclasses.fields(value):
             inner = getattr(value, each.name)
             if required(each) or inner != default_of(each):
-                found[spelt(each.name)] = _plain_field(hints(kind)[each.name], inner)
+                found[spelt(each.name)] = field_as_text(hints(kind)[each.name], inner)
         return found
     if isinstance(value, StrEnum):
         return value.value
@@ -40,8 +42,24 @@ def plain(value: Any) -> Any:
     return value
 
 
+def field_as_text(kind: Any, value: Any) -> Any:
+    """The value of a field of this kind, as a document spells it."""
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    if value is not None and Nanoseconds in kinds:
+        return duration_text(value)
+    if value is not None and Dollars in kinds:
+        return "pinned" if math.isinf(value) else value
+    return plain(value)
+
+
 def to_yaml(value: Any) -> str:
-    return yaml.safe_dump(plain(value), sort_keys=False, width=120)
+    return str(yaml.dump(plain(value), Dumper=_DUMPER, sort_keys=False, width=120))
+
+
+def label(text: str, longest: int = 60) -> str:
+    """The nearest name Kubernetes would accept."""
+    kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in text.lower())
+    return kept[:longest].strip("-") or "unnamed"
 
 
 def duration_text(ns: int) -> str:
@@ -50,12 +68,3 @@ def duration_text(ns: int) -> str:
         if ns and ns % size == 0:
             return f"{ns // size}{unit}"
     return f"{ns}ns" if ns else "0s"
-
-
-def _plain_field(kind: Any, value: Any) -> Any:
-    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    if value is not None and Nanoseconds in kinds:
-        return duration_text(value)
-    if value is not None and Dollars in kinds:
-        return "pinned" if math.isinf(value) else value
-    return plain(value)

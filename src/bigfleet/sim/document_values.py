@@ -42,7 +42,10 @@ _DURATION_ACCEPTED = "a duration such as 150ms, 40s, 5m, 2h or 7d"
 def _scalar(node: yaml.Node) -> Any:
     if not isinstance(node, yaml.ScalarNode):
         return node
-    return yaml.SafeLoader("").construct_object(node)
+    try:
+        return yaml.constructor.SafeConstructor().construct_object(node)
+    except (ValueError, yaml.YAMLError):
+        return node  # looks like a date or a number and is none; whoever asked complains
 
 
 def _text(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> str:
@@ -85,7 +88,10 @@ def _nanoseconds(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> Nanose
     found = DURATION.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
     if found is None:
         raise refuse(node, path, _DURATION_ACCEPTED)
-    return Nanoseconds(round(float(found[1]) * _UNITS[found[2]]))
+    value = round(float(found[1]) * _UNITS[found[2]])
+    if not _within(value, facts.get("low"), None):
+        raise refuse(node, path, f"more than 0, {_DURATION_ACCEPTED}")
+    return Nanoseconds(value)
 
 
 def _dollars(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> Dollars:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from bigfleet.model.machine import MachineState
 from bigfleet.sim.document import Nanoseconds, item
 from bigfleet.sim.document_text import duration_text
 
@@ -31,7 +32,7 @@ class Outcome(Protocol):
     def dollars(self) -> float: ...
     def interruptions(self, cause: str) -> int: ...
     def utilisation(self, resource: str) -> float: ...
-    def waited(self, priority_class: str, percentile: float) -> float: ...
+    def waited(self, priority_class: str, percentile: float) -> float | None: ...
     def leaks(self, failed_allowed: int) -> list[str]: ...
     def lost_machines(self) -> int: ...
     def baseline_dollars(self) -> float | None: ...
@@ -71,6 +72,9 @@ class Running:
     cluster: str = item("only this cluster", default="")
     workload: str = item("only this workload", default="")
 
+    def __post_init__(self) -> None:
+        _demand_one(self, "share_at_least", "pods", "pods_at_most", "live", "live_at_most")
+
     def judge(self, run: Outcome) -> str:
         live, bound = run.pods(self.cluster, self.workload)
         if self.share_at_least is not None and bound < self.share_at_least * live:
@@ -98,6 +102,9 @@ class Configured:
     cluster: str = item("only this cluster", default="")
     offer: str = item("only machines of this offer", default="")
 
+    def __post_init__(self) -> None:
+        _demand_one(self, "count", "at_least", "at_most")
+
     def judge(self, run: Outcome) -> str:
         found = run.configured_in(self.offer, self.cluster) if self.offer else run.configured(self.cluster)
         what = f"{found} machines{' of ' + self.offer if self.offer else ''} serve {self.cluster or 'clusters'}"
@@ -110,7 +117,15 @@ class States:
 
     TAG: ClassVar = ("check", "states")
 
-    counts: dict[str, int] = item("state to number of machines")
+    counts: dict[str, int] = item("state to number of machines", low=0)
+
+    def __post_init__(self) -> None:
+        known = [state.label for state in MachineState]
+        for state in self.counts:
+            if state not in known:
+                raise ValueError(f"counts names the state {state!r}; give one of {', '.join(known)}")
+        if not self.counts:
+            raise ValueError("counts is empty; give at least one state")
 
     def judge(self, run: Outcome) -> str:
         found = run.states()
@@ -129,13 +144,16 @@ class Actions:
     kind: str = item(
         "Bootstrap, Provision, Reclaim, Preempt, Delete, or any",
         pattern="Bootstrap|Provision|Reclaim|Preempt|Delete|any",
-        accepted="an action kind or any",
+        accepted="one of Bootstrap, Provision, Reclaim, Preempt, Delete, any",
     )
     count: int | None = item("exactly so often", default=None, low=0)
     at_least: int | None = item("at least so often", default=None, low=0)
     at_most: int | None = item("at most so often", default=None, low=0)
     after: Nanoseconds = item("only from this moment on", default=Nanoseconds(0))
     cluster: str = item("only for this cluster", default="")
+
+    def __post_init__(self) -> None:
+        _demand_one(self, "count", "at_least", "at_most")
 
     def judge(self, run: Outcome) -> str:
         found = run.actions(self.kind, self.after, self.cluster)
@@ -172,6 +190,11 @@ class Shortfalls:
     resource: str = item("the resource whose deficit is judged", default="")
     deficit: int | None = item("its deficit in units", default=None, low=0)
 
+    def __post_init__(self) -> None:
+        _demand_one(self, "count", "at_least", "at_most", "deficit")
+        if bool(self.resource) != (self.deficit is not None):
+            raise ValueError("judges a deficit by half; give both resource and deficit, or none")
+
     def judge(self, run: Outcome) -> str:
         found = run.shortfalls()
         problem = _between(f"{found} shortfalls", found, self.count, self.at_least, self.at_most)
@@ -204,6 +227,9 @@ class Cost:
     below: float | None = item("dollars", default=None, low=0)
     below_baseline_by: float | None = item("at least this share cheaper than the baseline", default=None, high=1)
 
+    def __post_init__(self) -> None:
+        _demand_one(self, "below", "below_baseline_by")
+
     def judge(self, run: Outcome) -> str:
         spent = run.dollars()
         if self.below is not None and not spent < self.below:
@@ -227,8 +253,14 @@ class Interruptions:
     at_most: int | None = item("at most so many", default=None, low=0)
     at_least: int | None = item("at least so many", default=None, low=0)
     cause: str = item(
-        "loss, preemption, reclaim or any", default="any", pattern="loss|preemption|reclaim|any", accepted="a cause"
+        "loss, preemption, reclaim or any",
+        default="any",
+        pattern="loss|preemption|reclaim|any",
+        accepted="one of loss, preemption, reclaim, any",
     )
+
+    def __post_init__(self) -> None:
+        _demand_one(self, "at_most", "at_least")
 
     def judge(self, run: Outcome) -> str:
         found = run.interruptions(self.cause)
@@ -251,18 +283,22 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How long pods of a class wait until they run."""
+    """How long pods of a class wait until they run; those that still wait count with their wait so far."""
 
     TAG: ClassVar = ("check", "waiting")
 
     priority_class: str = item(
-        "critical, service, batch or other", pattern="critical|service|batch|other", accepted="a priority class"
+        "critical, service, batch or other",
+        pattern="critical|service|batch|other",
+        accepted="one of critical, service, batch, other",
     )
     percentile: float = item("the percentile", default=99.0, low=0, high=100)
     at_most: Nanoseconds = item("the longest acceptable wait")
 
     def judge(self, run: Outcome) -> str:
         found = run.waited(self.priority_class, self.percentile)
+        if found is None:
+            return f"no {self.priority_class} pod ever asked for capacity; the clause needs at least one"
         if found * 1e9 <= self.at_most:
             return ""
         return (
@@ -318,6 +354,12 @@ Expectation = (
     | AcquiredPerLoss
     | NothingLeaked
 )
+
+
+def _demand_one(clause: object, *bounds: str) -> None:
+    """A clause without a bound would hold whatever happens."""
+    if all(getattr(clause, bound) is None for bound in bounds):
+        raise ValueError(f"demands nothing; give one of {', '.join(bounds)}")
 
 
 def _between(what: str, found: int, count: int | None, at_least: int | None, at_most: int | None) -> str:

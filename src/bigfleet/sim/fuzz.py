@@ -215,7 +215,7 @@ def _step(dice: random.Random, workloads: tuple[Workload, ...], clusters: list[s
         lambda: do.Withdraw(at=at, clusters=some),
         lambda: do.RollingRestart(at=at, workload=workload, surge=0.3, pause=Nanoseconds(20 * SECOND)),
         lambda: do.SpotWave(at=at, fraction=dice.choice([0.5, 1.0])),
-        lambda: do.ZoneLoss(at=at, zone=dice.choice(ZONES), for_=lasts),
+        lambda: do.ZoneLoss(at=at, zone=_zone(dice, fleet), for_=lasts),
         lambda: do.LoseHosts(at=at, count=dice.randint(1, 4)),
         lambda: do.BreakMachines(at=at, count=dice.randint(1, 2), repaired_after=lasts),
         lambda: do.FailNext(at=at, transition=dice.choice(["create", "configure", "drain"]), count=dice.randint(1, 3)),
@@ -231,3 +231,9 @@ def _step(dice: random.Random, workloads: tuple[Workload, ...], clusters: list[s
         lambda: do.Quota(at=at, offer=offer, withdraw=dice.randint(0, 4)),
     ]
     return dice.choice(made)()
+
+
+def _zone(dice: random.Random, fleet: Fleet) -> str:
+    """A zone that has machines; drawn from all of them, so that other zones do not make another history."""
+    wanted, known = dice.choice(ZONES), {zone for offer in fleet.offers for zone in offer.zones}
+    return wanted if wanted in known else min(known)

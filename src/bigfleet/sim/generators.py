@@ -163,29 +163,43 @@ class Generators:
             self._kernel.at(workload.start, plan)
 
     def _archetypes(self, workload: Archetypes, stage: Stage, dice: random.Random) -> None:
-        for number, drawn in enumerate(draw(workload.pods, workload.exclude, dice)):
-            kind = self._kind(f"{workload.name}/{drawn.shape_name}", drawn.shape)
-            name = f"{workload.name}-{drawn.archetype}-{number:05}"
-            if drawn.lifetime is None:
-                stage.cluster.create(name, workload.name, kind, drawn.pods, self._kernel.now)
-            else:
-                self._recurring(stage, name, workload.name, kind, drawn.pods, drawn.lifetime, dice)
-        stage.changed(stage.cluster.name)
+        def begin() -> None:
+            for number, drawn in enumerate(draw(workload.pods, workload.only, workload.exclude, dice)):
+                kind = self._kind(f"{workload.name}/{drawn.shape_name}", drawn.shape)
+                name = f"{workload.name}-{drawn.archetype}-{number:05}"
+                if drawn.lifetime is None:
+                    stage.cluster.create(name, workload.name, kind, drawn.pods, self._kernel.now)
+                else:
+                    self._recurring(stage, name, workload, kind, drawn.pods, drawn.lifetime, dice)
+            stage.changed(stage.cluster.name)
+
+        def end() -> None:
+            for podset in _of(stage.cluster, workload.name):
+                stage.cluster.delete(podset.name)
+            stage.changed(stage.cluster.name)
+
+        if workload.start == 0:
+            begin()
+        else:
+            self._kernel.at(workload.start, begin)
+        if workload.until is not None:
+            self._kernel.at(workload.until, end)
 
     def _recurring(
-        self, stage: Stage, name: str, workload: str, kind: PodKind, pods: int, mean: int, dice: random.Random
+        self, stage: Stage, name: str, workload: Archetypes, kind: PodKind, pods: int, mean: int, dice: random.Random
     ) -> None:
         """A job that is followed by another like it, so that churn goes on at a steady level."""
         lifetime = Duration.exponential(mean)
 
         def create() -> None:
-            stage.cluster.create(name, workload, kind, pods, self._kernel.now)
+            stage.cluster.create(name, workload.name, kind, pods, self._kernel.now)
             stage.changed(stage.cluster.name)
             self._kernel.after(max(1, lifetime.sample(dice)), end)
 
         def end() -> None:
-            stage.cluster.delete(name)
-            create()
+            if workload.until is None or self._kernel.now < workload.until:
+                stage.cluster.delete(name)
+                create()
 
         create()
 

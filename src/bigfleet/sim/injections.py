@@ -1,13 +1,17 @@
 """Makes the steps of a scenario happen: each is carried out at its time, and undone when it has an end.
 
+Where two of a kind overlap, it is over when the last of them is.
+
 Talks to the world only through what a real one offers: the fake's commands, the port's weather, streams and processes.
 A step that finds nothing to act on is noted and passed over, because random scenarios contain such steps.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from bigfleet.model.machine import MachineState
@@ -44,6 +48,7 @@ class Injections:
         self._generators = generators
         self._stages = stages
         self._note = note
+        self._under_way: Counter[object] = Counter()
         self._actions: dict[type, Callable[[Any], None]] = {
             do.Scale: self._scale,
             do.Withdraw: lambda step: self._generators.withdraw(self._chosen(step.clusters)),
@@ -87,23 +92,15 @@ class Injections:
     # ---------------------------------------------------------------------------------------------------------- hosts
 
     def _spot_wave(self, step: do.SpotWave) -> None:
-        for port in self._ports():
-            self._inject(
-                port,
-                commands.InterruptSpot(Choice(offering=step.offer, zone=step.zone, fraction=step.fraction)),
-            )
+        choice = Choice(offering=step.offer, zone=step.zone, fraction=step.fraction)
+        self._inject_all(commands.InterruptSpot(choice))
 
     def _zone_loss(self, step: do.ZoneLoss) -> None:
-        for port in self._ports():
-            self._inject(port, commands.LoseHosts(Choice(zone=step.zone)))
-            self._inject(port, commands.ShrinkQuota(Choice(zone=step.zone)))
-
         def over() -> None:
             self._note("zone-back", {"zone": step.zone})
-            for port in self._ports():
-                self._inject(port, commands.RestoreQuota(Choice(zone=step.zone)))
+            self._inject_all(commands.OpenZone(step.zone))
 
-        self._kernel.after(step.for_, over)
+        self._during(("zone", step.zone), step.for_, lambda: self._inject_all(commands.CloseZone(step.zone)), over)
 
     def _lose_hosts(self, step: do.LoseHosts) -> None:
         for port, machine in self._pick(step.count, step.cluster, step.offer, step.zone):
@@ -144,65 +141,60 @@ class Injections:
     def _fail_next(self, step: do.FailNext) -> None:
         effect = Effect.HANG if step.hang else Effect.FAIL
         fault = Fault(Kind(step.transition), effect, machine=step.machine, error=step.error)
-        for port in self._ports():
-            self._inject(port, commands.FaultNext(fault, step.count))
+        if step.machine and not any(step.machine in port.provider.core.machines for port in self._ports()):
+            self._note("no-effect", {"why": f"there is no machine {step.machine!r}"})
+        self._inject_all(commands.FaultNext(fault, step.count))
 
     def _failure_rate(self, step: do.FailureRate) -> None:
-        for port in self._ports():
-            self._inject(port, commands.SetFailureRate(Kind(step.transition), step.rate))
+        self._inject_all(commands.SetFailureRate(Kind(step.transition), step.rate))
 
     def _stockout(self, step: do.Stockout) -> None:
         rule = Fault(Kind.CREATE, Effect.FAIL, label=f"{OFFER_LABEL}={step.offer}", error="insufficient capacity")
-        for port in self._ports():
-            port.provider.cloud.faults.rules.append(rule)
+
+        def begin() -> None:
+            for port in self._ports():
+                port.provider.cloud.faults.rules.append(rule)
 
         def over() -> None:
             self._note("stock-back", {"offer": step.offer})
             for port in self._ports():
                 port.provider.cloud.faults.rules.remove(rule)
-                # The failed attempts are cleaned up: their slots are for sale again.
-                self._inject(port, commands.RepairMachines(Choice(offering=step.offer)))
+            # The failed attempts, if there were any, are cleaned up: their slots are for sale again.
+            self._inject_all(commands.RepairMachines(Choice(offering=step.offer)), noted=False)
 
-        self._kernel.after(step.for_, over)
+        self._during(("stock", step.offer), step.for_, begin, over)
 
     def _storm(self, step: do.RateLimitStorm) -> None:
         limit = RateLimit(step.per_second, max(1, int(step.per_second)), fail=True)
-        chosen = self._ports(step.provider)
-        for port in chosen:
-            port.begin_storm(limit)
-
-        def over() -> None:
-            for port in chosen:
-                port.end_storm()
-
-        self._kernel.after(step.for_, over)
+        for port in self._ports(step.provider):
+            begin = partial(port.begin_storm, limit)
+            self._during(("storm", id(port)), step.for_, begin, port.end_storm)
 
     def _outage(self, step: do.ProviderOutage) -> None:
-        chosen = self._ports(step.provider)
-
-        def set_out(out: bool) -> None:
-            for port in chosen:
-                port.out = out
-
-        set_out(True)
-        self._kernel.after(step.for_, lambda: set_out(False))
+        for port in self._ports(step.provider):
+            self._during(
+                ("out", id(port)), step.for_, partial(setattr, port, "out", True), partial(setattr, port, "out", False)
+            )
 
     def _price(self, step: do.Price) -> None:
+        given = {"price_per_hour": step.price_per_hour, "interruption_probability": step.interruption_probability}
+        facts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         for port in self._ports():
-            changed = []
-            for record in port.provider.core.machines.values():
-                if record.labels.get(OFFER_LABEL) != step.offer:
-                    continue
-                instance = port.provider.catalogue.instance(record.id)
-                assert instance is not None
-                facts: dict[str, Any] = {"host": record.host}
-                if step.price_per_hour is not None:
-                    facts["price_per_hour"] = step.price_per_hour
-                if step.interruption_probability is not None:
-                    facts["interruption_probability"] = step.interruption_probability
-                changed.append(replace(instance, **facts))
+            provider = port.provider
+            offerings = [
+                replace(each, **facts) if each.labels.get(OFFER_LABEL) == step.offer else each
+                for each in provider.catalogue.offerings
+            ]
+            # In the catalogue itself, so that slots which come back later come back at the new price.
+            provider.catalogue = provider.cloud.catalogue = replace(provider.catalogue, offerings=tuple(offerings))
+            changed = [
+                replace(instance, host=record.host)
+                for record in provider.core.machines.values()
+                if record.labels.get(OFFER_LABEL) == step.offer
+                and (instance := provider.catalogue.instance(record.id)) is not None
+            ]
             if changed:
-                port.provider.describe(*changed)
+                provider.describe(*changed)
 
     def _quota(self, step: do.Quota) -> None:
         command: commands.Command
@@ -210,57 +202,67 @@ class Injections:
             command = commands.ShrinkQuota(Choice(offering=step.offer, count=step.withdraw))
         else:
             command = commands.RestoreQuota(Choice(offering=step.offer))
-        for port in self._ports():
-            self._inject(port, command)
+        self._inject_all(command)
 
     def _ports(self, provider: str = "") -> list[ProviderPort]:
         return [port for site in self._sites for name, port in sorted(site.ports.items()) if provider in ("", name)]
 
+    def _inject_all(self, command: commands.Command, *, noted: bool = True) -> None:
+        """Tell every provider; a command of which none had any use is noted."""
+        complaints = [complaint for port in self._ports() if (complaint := self._told(port, command))]
+        if noted and len(complaints) == len(self._ports()):
+            self._note("no-effect", {"why": complaints[0]})
+
     def _inject(self, port: ProviderPort, command: commands.Command) -> None:
+        if complaint := self._told(port, command):
+            self._note("no-effect", {"why": complaint})
+
+    def _told(self, port: ProviderPort, command: commands.Command) -> str:
         try:
             port.provider.inject(command)
         except CatalogueError as error:
-            self._note("no-effect", {"step": type(command).__name__, "why": str(error)})
+            return str(error)
+        return ""
 
     # ------------------------------------------------------------------------------------------- processes and streams
 
     def _shard_restart(self, step: do.ShardRestart) -> None:
-        for site in self._sites:
-            site.crash(lose_journal=step.lose_journal)
-
-        def back() -> None:
-            self._note("shard-back", {})
-            for site in self._sites:
-                site.restart()
-
-        self._kernel.after(step.down, back)
+        chosen = [site for site in self._sites if step.shard in ("", site.name)]
+        for site in chosen:
+            begin = partial(site.crash, lose_journal=step.lose_journal)
+            self._during(("down", site.name), step.down, begin, site.restart)
+        self._kernel.after(step.down, lambda: self._note("shard-back", {"shard": step.shard} if step.shard else {}))
 
     def _disconnect(self, step: do.OperatorDisconnect) -> None:
         for name, site in self._members(step.clusters):
-            site.cut(name)
-
-        def over() -> None:
-            for name, site in self._members(step.clusters):
-                site.heal(name)
-
-        self._kernel.after(step.for_, over)
+            self._during(("cut", name), step.for_, partial(site.cut, name), partial(site.heal, name))
 
     def _empty_rollup(self, step: do.EmptyRollup) -> None:
-        def mute(on: bool) -> None:
-            for name, site in self._members(step.clusters):
-                site.mute(name, on)
-
-        mute(True)
-        self._kernel.after(step.for_, lambda: mute(False))
+        for name, site in self._members(step.clusters):
+            self._during(("mute", name), step.for_, partial(site.mute, name, True), partial(site.mute, name, False))
 
     def _rails(self, step: do.Rails) -> None:
         for site in self._sites:
             site.host.post(ev.RailsSet(paused=step.paused, dry_run=step.dry_run, who="scenario"))
+
+    def _during(self, what: object, lasts: int, begin: Callable[[], None], over: Callable[[], None]) -> None:
+        self._under_way[what] += 1
+        if self._under_way[what] == 1:
+            begin()
+
+        def end() -> None:
+            self._under_way[what] -= 1
+            if not self._under_way[what]:
+                over()
+
+        self._kernel.after(lasts, end)
 
     def _members(self, clusters: tuple[str, ...]) -> list[tuple[str, Site]]:
         return [(name, site) for name, (site, _) in self._stages.items() if not clusters or name in clusters]
 
 
 def _facts(step: do.Step) -> dict[str, object]:
-    facts = {each.name: getattr(step, each.name) for each in fields(step) if each.name != "at"}
-    return {name.rstrip("_"): value for name, value in facts.items() if value not in ("", (), None, False)}
+    """What the script says, without what it leaves open."""
+    given = [each for each in fields(step) if each.name != "at" and getattr(step, each.name) not in ("", (), None)]
+    facts = {each.name.rstrip("_"): (getattr(step, each.name), each.default) for each in given}
+    return {name: value for name, (value, default) in facts.items() if value is not False or default is not False}

@@ -1,10 +1,12 @@
-"""What a site must not be left with: machines stuck in a transition, or seen differently by shard and provider."""
+"""What a site must not be left with: machines that are stuck, seen differently by shard and provider, or rented for
+nobody for longer than the policy keeps them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bigfleet.model.machine import MachineState
+from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.sim.kernel import SECOND
 from bigfleet.sim.site import Site
 
@@ -25,6 +27,7 @@ def leaks(site: Site, patience: int) -> list[str]:
     ]
     if site.host.core is None:
         return [*found, f"{site.name} is down"]
+    found += _rented_for_nobody(site, patience)
     seen = _seen_by_shard(site)
     for id in sorted(seen.keys() | site.machines.keys()):
         mine, theirs = seen.get(id), site.machines.get(id)
@@ -34,6 +37,21 @@ def leaks(site: Site, patience: int) -> list[str]:
             continue  # the shard's own verdict, counted as Failed
         if mine is None or theirs is None or (mine.state, mine.cluster) != (theirs.state, theirs.cluster):
             found.append(f"{id} is {_shown(theirs)} and {site.name} sees {_shown(mine)}")
+    return found
+
+
+def _rented_for_nobody(site: Site, patience: int) -> list[str]:
+    config = site.host.config
+    holds = {CapacityType.ON_DEMAND: config.idle_hold_on_demand, CapacityType.SPOT: config.idle_hold_spot}
+    found = []
+    for name, port in sorted(site.ports.items()):
+        if not port.provider.catalogue.can_delete:
+            continue
+        for record in sorted(port.provider.core.machines.values(), key=lambda record: record.id):
+            hold = holds.get(record.shape.capacity_type, 0)
+            idle = site.now - site.since(record.id)
+            if record.state == MachineState.IDLE and hold and idle > hold + patience:
+                found.append(f"{record.id} of {name} has been Idle for {idle // SECOND} s and is kept for nobody")
     return found
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bigfleet.sim.document import DocumentError
-from bigfleet.sim.scenario import Scenario, load_scenario
+from bigfleet.sim.scenario import Scenario, load_scenario, shipped_file
 from bigfleet.sim.simulation import Simulation
 from bigfleet.sim.summary import summarise
 
@@ -27,6 +27,8 @@ class Finished:
     run: Simulation
     summary: dict[str, Any]
     baseline: Simulation | None = None
+    timing: dict[str, Any] = field(default_factory=dict)
+    """How long it took on this machine: the one part of a run that differs from one machine to the next."""
 
     @property
     def passed(self) -> bool:
@@ -35,15 +37,15 @@ class Finished:
 
 def shipped() -> list[str]:
     """Names of the shipped scenarios, in order."""
-    return sorted(path.stem for path in _folder("scenarios").glob("*.yaml"))
+    return sorted(path.stem for path in shipped_file("x").parent.glob("*.yaml"))
 
 
 def find(name: str) -> Scenario:
     """A shipped scenario by name, or the one in a file."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if _is_file(path):
         return load_scenario(path)
-    known = _folder("scenarios") / f"{name}.yaml"
+    known = shipped_file(name)
     if not known.exists():
         raise DocumentError(f"scenario {name!r} is neither a shipped one nor a file; `fauxctl list` names them")
     return load_scenario(known)
@@ -58,6 +60,7 @@ def play(
     record: Path | None = None,
 ) -> Finished:
     """Run a scenario, and its baseline first if it names one."""
+    began, worked = time.perf_counter(), time.process_time()
     baseline = None
     if scenario.baseline is not None:
         twin = scenario.with_(sharding=scenario.baseline, baseline=None, expect=())
@@ -67,16 +70,23 @@ def play(
     run = Simulation(scenario, shuffle=shuffle, check=check, record=record).run(rest)
     if baseline is not None:
         run.compare_with(baseline)
-    return Finished(run, summarise(run, baseline), baseline)
+    took = {"seconds": round(time.perf_counter() - began, 3), "cpu_seconds": round(time.process_time() - worked, 3)}
+    return Finished(run, summarise(run, baseline), baseline, {**took, "decision_milliseconds": _decisions(run)})
 
 
 def golden_path(name: str) -> Path:
-    return _folder("golden") / f"{name}.jsonl"
+    """Where a scenario's golden trace is kept: beside a file of one's own, in the package for a shipped scenario."""
+    path = Path(name)
+    return (
+        path.with_suffix(".golden.jsonl")
+        if _is_file(path)
+        else shipped_file(name).parents[1] / "golden" / f"{name}.jsonl"
+    )
 
 
-def check(name: str) -> tuple[Finished, list[str]]:
+def check(name: str, progress: Callable[[float], None] | None = None) -> tuple[Finished, list[str]]:
     """Run a scenario against its golden; the problems found, none when all is well."""
-    finished = play(find(name))
+    finished = play(find(name), progress=progress)
     problems = list(finished.summary["failures"])
     path = golden_path(name)
     if not path.exists():
@@ -87,9 +97,9 @@ def check(name: str) -> tuple[Finished, list[str]]:
     return finished, problems
 
 
-def bless(name: str, path: Path | None = None) -> tuple[Path, int]:
+def bless(name: str, path: Path | None = None, progress: Callable[[float], None] | None = None) -> tuple[Path, int]:
     """Record what the scenario does now as right; where it was written and how many lines it has."""
-    finished = play(find(name))
+    finished = play(find(name), progress=progress)
     target = path or golden_path(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(finished.run.trace.text(), encoding="utf-8")
@@ -102,5 +112,14 @@ def _difference(expected: str, found: str) -> Iterable[str]:
     return shown[:DIFF_LINES] + ([f"... {len(shown) - DIFF_LINES} more lines"] if len(shown) > DIFF_LINES else [])
 
 
-def _folder(name: str) -> Path:
-    return Path(str(resources.files("bigfleet.sim").joinpath(name)))
+def _decisions(run: Simulation) -> dict[str, float]:
+    """How long the engine took to decide, over all cycles."""
+    times = sorted(run.decision_seconds)
+    if not times:
+        return {}
+    share = {f"p{p}": times[-(-len(times) * p // 100) - 1] for p in (50, 90, 99)}
+    return {name: round(seconds * 1000, 3) for name, seconds in {**share, "max": times[-1]}.items()}
+
+
+def _is_file(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml") or path.is_file()

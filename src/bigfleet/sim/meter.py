@@ -39,6 +39,8 @@ class Sample:
     oldest_shortfall: float
     actions: dict[str, int]
     interrupted: dict[str, int] = field(default_factory=dict)
+    queued: int = 0
+    operations: int = 0
 
     @property
     def waiting(self) -> int:
@@ -75,6 +77,7 @@ class Meter:
     _rates: dict[str, float] = field(default_factory=dict)
     _running_machines: Counter[str] = field(default_factory=Counter)
     _waits: dict[str, Counter[int]] = field(default_factory=dict)
+    _still_waiting: dict[str, Counter[int]] = field(default_factory=dict)
     _used: list[int] = field(default_factory=list)
     _capacity: list[int] = field(default_factory=list)
     _loads: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -134,6 +137,10 @@ class Meter:
         self.bound_pods += count
         self._waits.setdefault(priority_class, Counter())[waited] += count
 
+    def pods_waiting(self, priority_class: str, waited: int, count: int) -> None:
+        """Pods that wait when the run is over: nobody knows for how much longer, so they count as late as they are."""
+        self._still_waiting.setdefault(priority_class, Counter())[waited] += count
+
     def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         self.interrupted[cause] += count
         self.interrupted_classes[priority_class] += count
@@ -148,7 +155,10 @@ class Meter:
         if not self.shortfall_steps or self.shortfall_steps[-1][1] != by_priority:
             self.shortfall_steps.append((self.now, by_priority))
 
-    def sample(self, live: Counter[str], running: Counter[str], oldest_shortfall: float) -> Sample:
+    def sample(
+        self, live: Counter[str], running: Counter[str], oldest_shortfall: float, queued: int = 0, operations: int = 0
+    ) -> Sample:
+        """A point of the plots: what is, how old the oldest shortfall is, and what the shards have under way."""
         count = sum(rows for _, rows in self.shortfall_steps[-1][1]) if self.shortfall_steps else 0
         made = Sample(
             self.now,
@@ -160,6 +170,8 @@ class Meter:
             oldest_shortfall,
             dict(sorted(self._since_sample.items())),
             dict(sorted(self._interrupted_since_sample.items())),
+            queued,
+            operations,
         )
         self.samples.append(made)
         self._since_sample.clear()
@@ -194,11 +206,11 @@ class Meter:
             return 0.0
         return self._used_time[place] / self._capacity_time[place]
 
-    def waited(self, priority_class: str, percentile: float) -> float:
-        """Seconds within which this share of the class's pods ran."""
-        waits = self._waits.get(priority_class)
+    def waited(self, priority_class: str, percentile: float) -> float | None:
+        """Seconds within which this share of the class's pods ran; None when no pod of it ever asked."""
+        waits = self._waits.get(priority_class, Counter()) + self._still_waiting.get(priority_class, Counter())
         if not waits:
-            return 0.0
+            return None
         ordered = sorted(waits.items())
         upto, running = [], 0
         for _, count in ordered:
@@ -207,8 +219,11 @@ class Meter:
         place = bisect_left(upto, max(1, -(-running * percentile // 100)))
         return ordered[min(place, len(ordered) - 1)][0] / SECOND
 
-    def waited_classes(self) -> dict[str, int]:
-        return {name: sum(waits.values()) for name, waits in sorted(self._waits.items())}
+    def waited_classes(self) -> dict[str, tuple[int, int]]:
+        """Pods of each class that got to run, and that wait at the end."""
+        names = sorted(self._waits.keys() | self._still_waiting.keys())
+        books = (self._waits, self._still_waiting)
+        return {name: (sum(books[0].get(name, {}).values()), sum(books[1].get(name, {}).values())) for name in names}
 
 
 def _same_to_the_books(before: MachineRecord, after: MachineRecord) -> bool:

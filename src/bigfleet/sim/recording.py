@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bigfleet.engine.batches import REMOVED, MachineBatch, Rollup, Shape
+from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import Disposition
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.names import ZONE_LABEL
@@ -25,8 +28,10 @@ from bigfleet.model.spread import WhenUnsatisfiable
 from bigfleet.provider.fake.offerings import RACK_LABEL
 from bigfleet.shard.recorder import RecordedStep, read_recording
 from bigfleet.sim.document import Amounts, DocumentError, Dollars, Labels, Nanoseconds
+from bigfleet.sim.document_text import label
 from bigfleet.sim.kernel import MINUTE
-from bigfleet.sim.scenario import ClusterSpec, Detail, Scenario
+from bigfleet.sim.recorded_policy import changed, settings_of
+from bigfleet.sim.scenario import ClusterSpec, Detail, Scenario, ShardSettings
 from bigfleet.sim.shapes import (
     Colocation,
     Match,
@@ -36,7 +41,7 @@ from bigfleet.sim.shapes import (
     TolerationSpec,
     Unsatisfiable,
 )
-from bigfleet.sim.supply import Fleet, Market, Offer, TaintSpec
+from bigfleet.sim.supply import Fleet, Market, Offer, TaintSpec, priced_as
 from bigfleet.sim.trace import Trace, instant
 from bigfleet.sim.workloads import Level, Levels
 
@@ -68,21 +73,22 @@ def decide_again(
     prices: Mapping[str, float] = {},
     policy: Mapping[str, Any] = {},
 ) -> Decided:
-    """Feed the engine what the shard fed it; `prices` by instance type and `policy` by field change the question."""
+    """Feed the engine what the shard fed it; `prices` and `policy`, as a scenario spells them, change the question."""
     decider = engine()
     trace = Trace(Detail.MACHINES)
     actions: Counter[str] = Counter()
     price_of: dict[str, float] = {}
     bought = 0.0
     steps = short = began = 0
-    for recorded in read_recording(path):
+    repriced: set[str] = set()
+    for recorded in _steps(path):
         began = began or recorded.now
-        machines = _repriced(recorded.machines, prices)
+        machines = _repriced(recorded.machines, prices, repriced)
         if machines is not None:
             for number in range(len(machines)):
                 if machines.state[number] != REMOVED:
                     price_of[machines.ids[number]] = machines.shapes[machines.shape[number]].price
-        rules = recorded.policy.with_(**policy) if policy else recorded.policy
+        rules = changed(recorded.policy, policy) if policy else recorded.policy
         result = decider.step(machines, recorded.demand, rules, recorded.now, recorded.conditions)
         emitted = [
             (action.kind.name.capitalize(), action.cluster, action.machine)
@@ -96,6 +102,8 @@ def decide_again(
         steps += 1
     if not steps:
         raise DocumentError(f"{path}: holds no step; record a shard for at least one cycle")
+    for name in prices.keys() - repriced:
+        raise DocumentError(f"--price names {name!r}; the recording has no machine of that instance type")
     return Decided(steps, dict(sorted(actions.items())), round(bought, 6), short, trace.text())
 
 
@@ -107,9 +115,10 @@ def scenario_of(path: Path) -> Scenario:
     levels: list[Level] = []
     current: dict[tuple[str, str], int] = {}
     began = last = 0
-    for recorded in read_recording(path):
+    policy = Policy.production()
+    for recorded in _steps(path):
         began = began or recorded.now
-        last = recorded.now
+        last, policy = recorded.now, recorded.policy
         if recorded.machines is not None:
             for id, shape, state, cluster in _records(recorded.machines):
                 machines.setdefault(id, (shape, state, cluster))
@@ -126,8 +135,21 @@ def scenario_of(path: Path) -> Scenario:
         clusters=tuple(ClusterSpec(name=name) for name in clusters or ["cluster"]),
         shapes=shapes,
         workloads=(Levels(name="recorded", levels=tuple(levels)),) if levels else (),
+        policy=settings_of(policy),
+        shard=ShardSettings(cycle=Nanoseconds(policy.cycle_ns)),
         trace=Detail.COUNTS,
     )
+
+
+def _steps(path: Path) -> Iterator[RecordedStep]:
+    """The steps of a recording; one sentence where it is damaged. A crash merely ends it early."""
+    steps = 0
+    try:
+        for recorded in read_recording(path):
+            yield recorded
+            steps += 1
+    except (ValueError, KeyError, TypeError, IndexError, msgspec.MsgspecError) as error:
+        raise DocumentError(f"{path}: is damaged after step {steps}; record it again, or cut it off there") from error
 
 
 def _records(batch: MachineBatch) -> Iterator[tuple[str, Shape, int, str]]:
@@ -139,13 +161,15 @@ def _records(batch: MachineBatch) -> Iterator[tuple[str, Shape, int, str]]:
             yield batch.ids[number], batch.shapes[int(batch.shape[number])], state, cluster
 
 
-def _repriced(batch: MachineBatch | None, prices: Mapping[str, float]) -> MachineBatch | None:
+def _repriced(batch: MachineBatch | None, prices: Mapping[str, float], met: set[str]) -> MachineBatch | None:
+    """Machines at other prices; `met` collects the names that were of use."""
     if batch is None or not prices:
         return batch
-    shapes = [
-        replace(shape, price=prices[shape.instance_type]) if shape.instance_type in prices else shape
-        for shape in batch.shapes
-    ]
+    shapes = []
+    for shape in batch.shapes:
+        name = priced_as(prices, shape.instance_type, _MARKETS[shape.capacity_type])
+        met |= {name} - {""}
+        shapes.append(replace(shape, price=prices[name]) if name else shape)
     return replace(batch, shapes=shapes)
 
 
@@ -213,12 +237,16 @@ def _fleets(machines: dict[str, tuple[Shape, int, str]]) -> list[Fleet]:
     for shape, state, _ in machines.values():
         counted.setdefault(shape, Counter())[state not in (MachineState.SPECULATIVE, MachineState.CREATING)] += 1
     offers: dict[str, list[Offer]] = {}
-    for number, (shape, counts) in enumerate(sorted(counted.items(), key=lambda each: repr(each[0]))):
+    names: Counter[str] = Counter()
+    for shape, counts in sorted(counted.items(), key=lambda each: repr(each[0])):
+        market = _MARKETS[shape.capacity_type]
+        name = label(f"{shape.instance_type or 'unknown'}-{market}-{shape.zone or 'zone'}", longest=50)
+        names[name] += 1
         offers.setdefault(shape.provider, []).append(
             Offer(
-                name=f"offer-{number:03}",
+                name=name if names[name] == 1 else f"{name}-{names[name]}",
                 instance_type=shape.instance_type or "unknown",
-                capacity_type=_MARKETS[shape.capacity_type],
+                capacity_type=market,
                 slots=counts[False],
                 idle=counts[True],
                 zones=(shape.zone or "zone",),

@@ -7,12 +7,13 @@ validates every part after every event.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bigfleet.engine.results import Disposition, Shortfall
+from bigfleet.engine.results import Disposition, Shortfall, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard import events as ev
@@ -26,7 +27,7 @@ from bigfleet.sim.kernel import SECOND, Kernel
 from bigfleet.sim.leaks import failed_machines, leaks
 from bigfleet.sim.meter import Meter
 from bigfleet.sim.pods import Kinds
-from bigfleet.sim.scenario import Scenario, Sharding
+from bigfleet.sim.scenario import Scenario
 from bigfleet.sim.shard_settings import shard_config
 from bigfleet.sim.site import Site
 from bigfleet.sim.supply import OFFER_LABEL, Fleet, catalogue, size_of, split
@@ -58,12 +59,14 @@ class Simulation:
         self._shuffle = None if shuffle is None else random.Random(shuffle)
         self._check = check
         self._sampled = sampled
-        self._engine = engine or _production_engine()
+        self.decision_seconds: list[float] = []
+        self._engine = engine or _production_engine(self.decision_seconds if sampled else None)
         self._kinds = Kinds(scenario.shapes, _resource_names(scenario))
         self.meter = Meter(self._kinds.resources)
         self._stages: dict[str, tuple[Site, Stage]] = {}
         self.clusters: dict[str, Cluster] = {}
         self._shortfalls: dict[str, list[Shortfall]] = {}
+        self._latest: dict[str, Any] = {}
         self._cycles: Counter[str] = Counter()
         self._met: dict[DemandMet, int | None] = {
             clause: None for clause in scenario.expect if isinstance(clause, DemandMet)
@@ -83,6 +86,10 @@ class Simulation:
         self.kernel.run_until(self.end)
         self.meter.advance(self.end)
         self._note_met()
+        for cluster in self.clusters.values():
+            for podset in cluster.waiting():
+                for since, count in podset.waiting:
+                    self.meter.pods_waiting(podset.kind.priority_class, self.end - since, count)
         self.trace.finish(
             self.end,
             {
@@ -116,12 +123,10 @@ class Simulation:
         scenario = self.scenario
         names = scenario.cluster_names()
         generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
-        if scenario.sharding is Sharding.SHARED:
-            self._add_site("shard-0", list(scenario.fleets), names)
-        else:
-            for place, name in enumerate(names):
-                parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(names))) is not None]
-                self._add_site(f"shard-{name}", parts, [name])
+        shards = scenario.shard_names()
+        for place, (shard, members) in enumerate(shards.items()):
+            parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(shards))) is not None]
+            self._add_site(shard, parts, members)
         for name in names:
             generators.attach(self.clusters[name])
         for workload in scenario.workloads:
@@ -180,6 +185,7 @@ class Simulation:
         for (kind, cluster), count in sorted(Counter((kind, cluster) for kind, cluster, _ in emitted).items()):
             self.meter.actions(kind, cluster, count)
         self._shortfalls[shard] = list(result.shortfalls.rows())
+        self._latest[shard] = result
         short = Counter(row.priority for rows in self._shortfalls.values() for row in rows)
         self.meter.shortfalls(tuple(sorted(short.items())))
         self.trace.decided(self.kernel.now, shard, self._cycles[shard], emitted, self._picture())
@@ -220,7 +226,9 @@ class Simulation:
             running.update(cluster.running)
         oldest = min((row.since for rows in self._shortfalls.values() for row in rows), default=None)
         age = 0.0 if oldest is None else (EPOCH + self.kernel.now - oldest) / SECOND
-        self.meter.sample(live, running, age)
+        cores = [site.host.core for site in self.sites if site.host.core is not None]
+        queued = sum(core.executor.calls.depth for core in cores)
+        self.meter.sample(live, running, age, queued, sum(len(core.state.operations) for core in cores))
         if self.kernel.now + self.scenario.shard.cycle <= self.end:
             self.kernel.after(self.scenario.shard.cycle, self._sample)
 
@@ -273,6 +281,12 @@ class Simulation:
     def shortfalls(self) -> int:
         return sum(len(rows) for rows in self._shortfalls.values())
 
+    def unmet(self) -> list[Verdict]:
+        """Why the rows that are short at the end are short, most important first."""
+        short = [shard for shard, rows in sorted(self._shortfalls.items()) if rows]
+        found = [verdict for shard in short for verdict in self._latest[shard].verdicts.unmet()]
+        return sorted(found, key=lambda verdict: (-verdict.priority, verdict.key.cluster, verdict.key.fingerprint))
+
     def shortfall_range(self, since: int, priority: int) -> tuple[int, int]:
         return self.meter.shortfall_range(since, priority)
 
@@ -288,7 +302,7 @@ class Simulation:
     def utilisation(self, resource: str) -> float:
         return self.meter.utilisation(resource)
 
-    def waited(self, priority_class: str, percentile: float) -> float:
+    def waited(self, priority_class: str, percentile: float) -> float | None:
         return self.meter.waited(priority_class, percentile)
 
     def lost_machines(self) -> int:
@@ -308,11 +322,22 @@ class Simulation:
         return found
 
 
-def _production_engine() -> Callable[[], Any]:
+def _production_engine(seconds: list[float] | None) -> Callable[[], Any]:
+    """The engine, with a watch on each of its decisions where somebody keeps the times."""
     from bigfleet.engine.engine import Engine
 
-    made: Callable[[], Any] = Engine
-    return made
+    if seconds is None:
+        return Engine
+    kept = seconds.append
+
+    class Watched(Engine):
+        def step(self, *inputs: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            result = super().step(*inputs, **options)
+            kept(time.perf_counter() - began)
+            return result
+
+    return Watched
 
 
 def _resource_names(scenario: Scenario) -> set[str]:

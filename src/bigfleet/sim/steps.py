@@ -11,6 +11,7 @@ _AT = "when it happens"
 _CLUSTERS = "clusters it concerns; empty for every one"
 _FOR = "how long it lasts"
 _TRANSITION = "create|configure|drain|delete"
+_TRANSITIONS = "one of create, configure, drain, delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Clusters give up all their demand."""
+    """Clusters give up all the demand they have; what arrives afterwards is new."""
 
     TAG: ClassVar = ("do", "withdraw")
 
@@ -109,7 +110,7 @@ class FailNext:
     TAG: ClassVar = ("do", "fail-next")
 
     at: Nanoseconds = item(_AT)
-    transition: str = item("create, configure, drain or delete", pattern=_TRANSITION, accepted="a transition")
+    transition: str = item("create, configure, drain or delete", pattern=_TRANSITION, accepted=_TRANSITIONS)
     count: int = item("how many", default=1, low=1)
     machine: str = item("only this machine", default="")
     error: str = item("what the provider says", default="injected fault")
@@ -123,7 +124,7 @@ class FailureRate:
     TAG: ClassVar = ("do", "failure-rate")
 
     at: Nanoseconds = item(_AT)
-    transition: str = item("create, configure, drain or delete", pattern=_TRANSITION, accepted="a transition")
+    transition: str = item("create, configure, drain or delete", pattern=_TRANSITION, accepted=_TRANSITIONS)
     rate: float = item("the share", low=0, high=1)
 
 
@@ -163,13 +164,14 @@ class ProviderOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRestart:
-    """The shard process dies and comes back with its journal, or without it."""
+    """A shard process dies and comes back with its journal, or without it."""
 
     TAG: ClassVar = ("do", "shard-restart")
 
     at: Nanoseconds = item(_AT)
     down: Nanoseconds = item("how long it is away", default=Nanoseconds(10_000_000_000))
     lose_journal: bool = item("the journal is lost too", default=False)
+    shard: str = item("which one, such as shard-0; every one when left out", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,10 @@ class Price:
     price_per_hour: float | None = item("the new price", default=None, low=0)
     interruption_probability: float | None = item("the new risk", default=None, low=0, high=1)
 
+    def __post_init__(self) -> None:
+        if self.price_per_hour is None and self.interruption_probability is None:
+            raise ValueError("changes nothing; give price_per_hour or interruption_probability")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
@@ -226,6 +232,10 @@ class Rails:
     at: Nanoseconds = item(_AT)
     paused: bool | None = item("the kill switch", default=None)
     dry_run: bool | None = item("the dry-run switch", default=None)
+
+    def __post_init__(self) -> None:
+        if self.paused is None and self.dry_run is None:
+            raise ValueError("changes nothing; give paused or dry_run")
 
 
 Step = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bigfleet.engine.results import Verdict
+from bigfleet.shard.views import REASONS
 from bigfleet.sim.document_text import duration_text
 from bigfleet.sim.kernel import HOUR, SECOND
 from bigfleet.sim.meter import ACTIONS
@@ -11,6 +13,7 @@ from bigfleet.sim.shapes import PRIORITY_CLASSES
 from bigfleet.sim.simulation import Simulation
 
 PERCENTILES = (50, 90, 99, 100)
+UNMET_SHOWN = 10
 
 
 def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, Any]:
@@ -31,6 +34,9 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "expectations": len(scenario.expect),
         "cycles": run.cycles,
         "machines": {state: count for state, count in run.states().items() if count},
+        "serving_machines": _over_time(
+            [sample.states.get("Configured", 0) + sample.states.get("Configuring", 0) for sample in meter.samples]
+        ),
         "pods": {"live": live, "running": running, "started": meter.bound_pods},
         "dollars": {
             "total": round(meter.dollars, 4),
@@ -47,10 +53,12 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "machines_lost": run.lost_machines(),
         },
         "shortfalls": run.shortfalls(),
+        "unmet": [_unmet(verdict) for verdict in run.unmet()[:UNMET_SHOWN]],
         "time_to_capacity_seconds": {
             name: {
-                "pods": waits[name],
-                **{f"p{p}" if p < 100 else "max": round(run.waited(name, p), 3) for p in PERCENTILES},
+                "pods": waits[name][0],
+                "still_waiting": waits[name][1],
+                **{f"p{p}" if p < 100 else "max": _seconds(run, name, p) for p in PERCENTILES},
             }
             for name in PRIORITY_CLASSES
             if name in waits
@@ -64,9 +72,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "saved": round(other - meter.dollars, 4),
             "saved_share": round(1 - meter.dollars / other, 4) if other else 0.0,
             "running": baseline.pods("", "")[1],
-            "time_to_capacity_p99": {
-                name: round(baseline.waited(name, 99), 3) for name in PRIORITY_CLASSES if name in waits
-            },
+            "time_to_capacity_p99": {name: _seconds(baseline, name, 99) for name in PRIORITY_CLASSES if name in waits},
         }
     return summary
 
@@ -80,6 +86,28 @@ def compare(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any
         change = "" if a is None or b is None else _change(a, b)
         rows.append({"what": name, "first": a, "second": b, "change": change})
     return rows
+
+
+def _over_time(counts: list[int]) -> dict[str, int]:
+    """What to size a fleet by: the number that was enough for this share of the time."""
+    ordered = sorted(counts)
+    shares = {f"p{p}": ordered[-(-len(ordered) * p // 100) - 1] for p in PERCENTILES[:-1] if ordered}
+    return {**shares, "max": ordered[-1]} if ordered else {}
+
+
+def _unmet(verdict: Verdict) -> dict[str, Any]:
+    """One row of demand that is short at the end, and why."""
+    return {
+        "cluster": verdict.key.cluster,
+        "priority": verdict.priority,
+        "lacks": verdict.deficit.to_wire(),
+        "reason": verdict.reason.name.lower().replace("_", "-"),
+        "why": REASONS[verdict.reason],
+    }
+
+
+def _seconds(run: Simulation, priority_class: str, percentile: float) -> float:
+    return round(run.waited(priority_class, percentile) or 0.0, 3)
 
 
 def _numbers(record: Any, path: str = "") -> list[tuple[str, float]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -127,7 +128,9 @@ class Rate:
     """A limit on calls of one kind; what exceeds it waits."""
 
     transition: str = item(
-        "create, configure, drain or delete", pattern="create|configure|drain|delete", accepted="a transition"
+        "create, configure, drain or delete",
+        pattern="create|configure|drain|delete",
+        accepted="one of create, configure, drain, delete",
     )
     per_second: float = item("calls per second", low=0.001)
     burst: int = item("calls at once", default=1, low=1)
@@ -226,8 +229,19 @@ def price_of(offer: Offer) -> float:
             return 0.0
         raise ValueError(
             f"offer {offer.name!r} has no price_per_hour and {offer.instance_type!r} is not in the table; give a price"
+            f"{_alternatives(offer.instance_type)}"
         )
     return round(known.on_demand_usd_per_hour * share, 6)
+
+
+def priced_as(prices: Mapping[str, float], instance_type: str, market: Market, offer: str = "") -> str:
+    """Which of some names in a what-if means these machines: an offer, TYPE/MARKET, or a TYPE; empty for none.
+
+    A type alone means machines paid by the hour: what is owned or reserved does not follow the market.
+    """
+    hourly = market in (Market.ON_DEMAND, Market.SPOT)
+    names = (offer, f"{instance_type}/{market}", instance_type if hourly else "")
+    return next((name for name in names if name and name in prices), "")
 
 
 def size_of(offer: Offer, shapes: dict[str, PodShape]) -> dict[str, str]:
@@ -240,8 +254,15 @@ def size_of(offer: Offer, shapes: dict[str, PodShape]) -> dict[str, str]:
     if known is None:
         raise ValueError(
             f"offer {offer.name!r} has no resources and {offer.instance_type!r} is not in the table; give its size"
+            f"{_alternatives(offer.instance_type)}"
         )
     return dict(known.resources())
+
+
+def _alternatives(instance_type: str) -> str:
+    """Types the table has instead, if any are like it."""
+    found = difflib.get_close_matches(instance_type, known_instance_types(), n=3)
+    return f", or a type it has, such as {', '.join(found)}" if found else ""
 
 
 def _offerings(offer: Offer, shapes: dict[str, PodShape], clusters: int) -> list[Offering]:

@@ -38,8 +38,8 @@ class Diurnal:
     peak: int = item("pods at the busiest time", low=0)
     peak_at: Nanoseconds = item("when the peak is, after the start of a period", default=Nanoseconds(14 * HOUR))
     shift_per_cluster: Nanoseconds = item("how much later the next cluster's peak is", default=Nanoseconds(0))
-    period: Nanoseconds = item("the length of a day", default=Nanoseconds(24 * HOUR))
-    step: Nanoseconds = item("how often the number is adjusted", default=Nanoseconds(5 * MINUTE))
+    period: Nanoseconds = item("the length of a day", default=Nanoseconds(24 * HOUR), low=1)
+    step: Nanoseconds = item("how often the number is adjusted", default=Nanoseconds(5 * MINUTE), low=1)
     noise: float = item("random share added or taken at each adjustment", default=0.0, low=0, high=1)
     clusters: tuple[str, ...] = item(_CLUSTERS, default=())
 
@@ -86,8 +86,17 @@ class Archetypes:
     name: str = item("the workload's name")
     pods: int = item("pods per cluster", low=1)
     catalogue: str = item("the catalogue", default="realistic", pattern="realistic", accepted="realistic")
+    only: tuple[str, ...] = item("archetypes to draw from; empty for all that are no bursts", default=())
     exclude: tuple[str, ...] = item("archetypes to leave out", default=())
     clusters: tuple[str, ...] = item(_CLUSTERS, default=())
+    start: Nanoseconds = item("when they are created", default=Nanoseconds(0))
+    until: Nanoseconds | None = item("when they are gone again; never when left out", default=None)
+
+    def __post_init__(self) -> None:
+        if self.only and set(self.only) <= set(self.exclude):
+            raise ValueError("leaves out everything it draws from; give archetypes that are not under exclude")
+        if self.until is not None and self.until <= self.start:
+            raise ValueError("is gone before it is there; give until a moment after start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +107,7 @@ class Churn:
 
     name: str = item("the workload's name")
     shape: str = item("the name of a shape")
-    every: Nanoseconds = item("time between two changes")
+    every: Nanoseconds = item("time between two changes", low=1)
     most: int = item("most pods a change asks for", default=50, low=1)
     withdraw_every: int = item("every so many changes a cluster withdraws instead", default=7, low=1)
     priorities: tuple[int, int] = item("priority is drawn uniformly from here up to, not including, there")

@@ -16,15 +16,17 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from bigfleet.model.machine import CapacityType
+from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.provider.fake.catalogue import Catalogue
 from bigfleet.provider.fake.commands import (
     BreakMachines,
+    CloseZone,
     Command,
     FaultNext,
     Hold,
     InterruptSpot,
     LoseHosts,
+    OpenZone,
     Release,
     RepairMachines,
     RestoreQuota,
@@ -92,6 +94,7 @@ class Cloud:
         self._asked: dict[tuple[str, str], int] = {}
         self._incarnations: dict[str, int] = {}
         self._withdrawn: set[str] = set()
+        self._closed: set[str] = set()
         self._agenda: list[tuple[float, int, _Fate]] = []
         self._entries = 0
         for scheduled in catalogue.schedule:
@@ -116,6 +119,8 @@ class Cloud:
         fault = self.faults.strike(kind, machine, dice)
         wait = self._limits[kind].take(now) if kind in self._limits else 0.0
         held = kind in self.holding
+        if kind is Kind.CREATE and machine.shape.zone in self._closed:  # bought just before it was withdrawn
+            return Outcome(seconds, error=f"zone {machine.shape.zone} is gone")
         if wait and self.catalogue.rate_limits[kind].fail:
             return Outcome(
                 0.0, error=f"rate limit exceeded: more than {self.catalogue.rate_limits[kind].per_second:g}/s"
@@ -195,6 +200,10 @@ class Cloud:
                 return [SlotsWithdrawn(ids)]
             case RestoreQuota():
                 return self._restore_quota(command, now)
+            case CloseZone():
+                return self._close(command.zone, machines, now)
+            case OpenZone():
+                return self._open(command.zone)
         return []
 
     def _befall(self, fate: _Fate, machines: Mapping[str, MachineRecord], at: float) -> list[Event]:
@@ -210,6 +219,9 @@ class Cloud:
                 if self._incarnations.get(machine_id, 0) != incarnation:
                     return []
                 return [MachineBroken(machine_id, reason) if broken else self._lose(machine_id, reason, at)]
+            case _Restore(machine_id) if self._zone(machine_id) in self._closed:
+                self._withdrawn.add(machine_id)
+                return [SlotsWithdrawn((machine_id,))]
             case _Restore(machine_id):
                 slot = self.catalogue.instance(machine_id)
                 return [_described(slot)] if slot is not None and machine_id in machines else []
@@ -234,6 +246,28 @@ class Cloud:
             raise CatalogueError(f"no withdrawn slot fits {command.choice}; give slots that shrink-quota took away")
         self._withdrawn.difference_update(chosen)
         return [_described(*(known[machine_id] for machine_id in chosen))]
+
+    def _close(self, zone: str, machines: Mapping[str, MachineRecord], now: float) -> list[Event]:
+        here = sorted((record for record in machines.values() if record.shape.zone == zone), key=lambda each: each.id)
+        if not here:
+            raise CatalogueError(f"no machine is in zone {zone!r}; give a zone of the catalogue")
+        self._closed.add(zone)
+        slots = tuple(record.id for record in here if record.state == MachineState.SPECULATIVE)
+        self._withdrawn.update(slots)
+        lost = [self._lose(record.id, "its zone is gone", now) for record in here if record.host is not None]
+        return [*lost, SlotsWithdrawn(slots)]
+
+    def _open(self, zone: str) -> list[Event]:
+        if zone not in self._closed:
+            raise CatalogueError(f"zone {zone!r} is not closed; give one that close-zone closed")
+        self._closed.discard(zone)
+        back = [slot for id in sorted(self._withdrawn) if (slot := self.catalogue.instance(id)) and slot.zone == zone]
+        self._withdrawn.difference_update(slot.id for slot in back)
+        return [_described(*back)] if back else []
+
+    def _zone(self, machine_id: str) -> str:
+        slot = self.catalogue.instance(machine_id)
+        return "" if slot is None else slot.zone
 
     def _dice(self, purpose: str, machine_id: str) -> random.Random:
         times = self._asked[purpose, machine_id] = self._asked.get((purpose, machine_id), 0) + 1

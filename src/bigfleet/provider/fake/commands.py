@@ -101,6 +101,20 @@ class RestoreQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseZone:
+    """A zone is gone: its hosts vanish, and none of its slots can be had until it is open again."""
+
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenZone:
+    """A closed zone has its slots for sale again."""
+
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Transitions of one kind stay under way until released: the staged mode of a test."""
 
@@ -123,6 +137,8 @@ Command = (
     | InterruptSpot
     | ShrinkQuota
     | RestoreQuota
+    | CloseZone
+    | OpenZone
     | Hold
     | Release
 )
@@ -200,6 +216,8 @@ _READERS: dict[str, Callable[[Fields], Command]] = {
     "interrupt": lambda fields: InterruptSpot(_choice(fields)),
     "shrink-quota": lambda fields: ShrinkQuota(_choice(fields)),
     "restore-quota": lambda fields: RestoreQuota(_choice(fields)),
+    "close-zone": lambda fields: CloseZone(fields.text("zone")),
+    "open-zone": lambda fields: OpenZone(fields.text("zone")),
     "hold": lambda fields: Hold(fields.choice("transition", TRANSITIONS)),
     "release": lambda fields: Release(fields.choice("transition", TRANSITIONS)),
 }
