@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bigfleet.cli import fauxctl, fauxctl_replay, fauxctl_soak, progress
+from bigfleet.cli import fauxctl_commands, fauxctl_replay, fauxctl_soak, progress
 from bigfleet.cli.commands import CommandError
 from bigfleet.sim import library
 from bigfleet.sim.document import DocumentError
@@ -27,21 +27,21 @@ GUIDE = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module", autouse=True)
 def all_commands() -> None:
-    names = {command.name for command in fauxctl.app.registered_commands}
+    names = {command.name for command in fauxctl_commands.app.registered_commands}
     if "replay" not in names:
-        fauxctl.app.command("replay")(fauxctl_replay.replay)
-        fauxctl.app.command("soak")(fauxctl_soak.soak)
+        fauxctl_commands.app.command("replay")(fauxctl_replay.replay)
+        fauxctl_commands.app.command("soak")(fauxctl_soak.soak)
 
 
 def call(*words: str, code: int = 0):  # type: ignore[no-untyped-def]
-    result = CliRunner().invoke(fauxctl.app, list(words))
+    result = CliRunner().invoke(fauxctl_commands.app, list(words))
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
     return result
 
 
 def fails(*words: str):  # type: ignore[no-untyped-def]
-    """A command that is refused: what `fauxctl.main` turns into one line and exit code 1."""
-    result = CliRunner().invoke(fauxctl.app, list(words))
+    """A command that is refused: what `fauxctl` turns into one line and exit code 1."""
+    result = CliRunner().invoke(fauxctl_commands.app, list(words))
     assert isinstance(result.exception, CommandError | DocumentError), f"{result.output}\n{result.exception!r}"
     return result
 
@@ -102,7 +102,7 @@ def test_two_runs_are_compared_in_one_page(tmp_path: Path) -> None:
 def test_a_comparison_page_takes_only_summaries_of_runs(tmp_path: Path) -> None:
     (tmp_path / "soak.json").write_text('{"passed": true}')
     result = CliRunner().invoke(
-        fauxctl.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
+        fauxctl_commands.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
     )
     assert result.exit_code != 0
     assert "a summary lacks 'failures'" in str(result.exception)
@@ -127,7 +127,7 @@ def test_the_published_schemas_are_fresh(kind: str, file: str) -> None:
 
 
 def test_the_map_of_the_guide_fits_its_schema() -> None:
-    validator = jsonschema.Draft202012Validator(fauxctl.published_schema(fauxctl.Schema.MAP))
+    validator = jsonschema.Draft202012Validator(fauxctl_commands.published_schema(fauxctl_commands.Schema.MAP))
     document = yaml.safe_load((ROOT / "docs" / "examples" / "jobs-map.yaml").read_text(encoding="utf-8"))
     assert [error.message for error in validator.iter_errors(document)] == []
 
@@ -229,6 +229,12 @@ def test_an_unknown_scenario_is_one_sentence_and_exit_code_1() -> None:
     )
     assert result.returncode == 1
     assert result.stderr.startswith("error: scenario 'nope' is neither a shipped one nor a file")
+
+
+def test_a_missing_extra_is_answered_with_how_to_install_it() -> None:
+    code = "import sys; sys.modules['numpy'] = None; from bigfleet.cli.fauxctl import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "error: `fauxctl` needs numpy: pip install 'bigfleet[sim]'\n")
 
 
 COMMANDS = [

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 import yaml
 
-from bigfleet.cli.fauxctl import Schema, published_schema
+from bigfleet.cli.fauxctl_commands import Schema, published_schema
 from bigfleet.sim import library
 from bigfleet.sim.document import DocumentError
 from bigfleet.sim.document_text import duration_text, plain, to_yaml

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.fauxctl import OutOption, SeedOption
+from bigfleet.cli.fauxctl_commands import OutOption, SeedOption
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.cli.places import check_file, check_folder
 from bigfleet.cli.progress import simulation_progress, warm_up

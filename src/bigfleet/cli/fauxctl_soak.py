@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.fauxctl import WithinOption, timed
+from bigfleet.cli.fauxctl_commands import WithinOption, timed
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.cli.places import check_file
 from bigfleet.cli.progress import simulation_progress, warm_up
