@@ -178,12 +178,20 @@ def test_a_wrong_word_is_one_sentence_before_anything_is_played(
     assert "\n" not in str(result.exception)
 
 
-def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_EVERY_SECONDS", 0.0)
-    lines = [line for line in call("run", "withdrawal").stderr.splitlines() if line.startswith("withdrawal: ")]
-    assert len(lines) == 0, "the first line is due after ten seconds"
-    with progress.simulation_progress("long", first_after=0.0) as report:
-        report(0.25)
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter([0.0, 4.0, 12.0, 13.0, 23.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.simulation_progress("long") as report:
+        for share in (0.1, 0.25, 0.3, 0.75):
+            report(share)
+    assert capsys.readouterr().err == "long: 25% after 12 s\nlong: 75% after 23 s\n"
+
+
+def test_stopping_by_hand_tells_how_far_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), progress.simulation_progress("long") as report:
+        report(0.4)
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == "long: stopped by hand at 40%\n"
 
 
 def test_demand_that_stays_unmet_is_told_with_its_reason() -> None:
