@@ -68,3 +68,14 @@ def duration_text(ns: int) -> str:
         if ns and ns % size == 0:
             return f"{ns // size}{unit}"
     return f"{ns}ns" if ns else "0s"
+
+
+def instant(at: int) -> str:
+    """`1h02m03.500s`, without parts that are zero in front."""
+    seconds, rest = divmod(at, SECOND)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    tail = f"{seconds:02}" if hours or minutes else str(seconds)
+    fraction = f".{rest // 1_000_000:03}" if rest else ""
+    head = f"{hours}h{minutes:02}m" if hours else (f"{minutes}m" if minutes else "")
+    return f"{head}{tail}{fraction}s"

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.document import Nanoseconds, item
-from bigfleet.sim.document_text import duration_text
+from bigfleet.sim.document_text import duration_text, instant
 
 
 class Outcome(Protocol):
@@ -54,7 +54,7 @@ class DemandMet:
             live, bound = run.pods(self.cluster, "")
             return f"demand is not met at the end: {bound} of {live} pods run"
         if self.by is not None and since > self.by:
-            return f"demand is met from {duration_text(since)} on, not by {duration_text(self.by)}"
+            return f"demand is met from {instant(since)} on, not by {duration_text(self.by)}"
         return ""
 
 

@@ -42,7 +42,7 @@ from bigfleet.sim.shapes import (
     Unsatisfiable,
 )
 from bigfleet.sim.supply import Fleet, Market, Offer, TaintSpec, priced_as
-from bigfleet.sim.trace import Trace, instant
+from bigfleet.sim.trace import Trace
 from bigfleet.sim.workloads import Level, Levels
 
 _MARKETS = {
@@ -258,6 +258,3 @@ def _fleets(machines: dict[str, tuple[Shape, int, str]]) -> list[Fleet]:
             )
         )
     return [Fleet(provider=provider or "provider", offers=tuple(found)) for provider, found in sorted(offers.items())]
-
-
-__all__ = ["Decided", "RecordedStep", "decide_again", "instant", "scenario_of"]

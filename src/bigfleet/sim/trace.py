@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from bigfleet.sim.document_text import duration_text
-from bigfleet.sim.kernel import HOUR, SECOND
+from bigfleet.sim.document_text import duration_text, instant
+from bigfleet.sim.kernel import HOUR
 from bigfleet.sim.scenario import Detail
 
 _NUMBERED = re.compile(r"(.*?)(\d+)$")
@@ -84,17 +84,6 @@ class Trace:
 
     def _write(self, line: dict[str, Any]) -> None:
         self.lines.append(json.dumps(line, separators=(",", ":")))
-
-
-def instant(at: int) -> str:
-    """`1h02m03.500s`, without parts that are zero in front."""
-    seconds, rest = divmod(at, SECOND)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    tail = f"{seconds:02}" if hours or minutes else str(seconds)
-    fraction = f".{rest // 1_000_000:03}" if rest else ""
-    head = f"{hours}h{minutes:02}m" if hours else (f"{minutes}m" if minutes else "")
-    return f"{head}{tail}{fraction}s"
 
 
 def fold(ids: Iterable[str]) -> str:
