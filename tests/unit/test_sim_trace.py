@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bigfleet.sim.kernel import HOUR, MINUTE, SECOND
 from bigfleet.sim.document_text import instant
+from bigfleet.sim.kernel import HOUR, MINUTE, SECOND
 from bigfleet.sim.scenario import Detail
 from bigfleet.sim.trace import Trace, fold
 
