@@ -72,9 +72,11 @@ sim: $(READY) ## every shipped scenario against its golden trace
 	$(BIN)/fauxctl check
 
 soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines, inline and in full protocol; uber-5k against its limit
-	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --within 30 --json docs/evidence/sim-soak.json
-	$(BIN)/fauxctl run uber-5k --within 5 --json docs/evidence/sim-uber-5k.json
-	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --full-protocol --json docs/evidence/sim-soak-full-protocol.json
+	@failed=0; \
+	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --within 30 --json docs/evidence/sim-soak.json || failed=1; \
+	$(BIN)/fauxctl run uber-5k --within 5 --json docs/evidence/sim-uber-5k.json || failed=1; \
+	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --full-protocol --json docs/evidence/sim-soak-full-protocol.json || failed=1; \
+	exit $$failed
 
 scale: $(READY) ## a day of 100,000 machines on a virtual clock; ten minutes of load on a real shard
 	$(BIN)/fauxctl run fleet-day-100k --out build/fleet-day-100k --json docs/evidence/sim-fleet-day-100k.json

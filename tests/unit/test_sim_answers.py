@@ -12,6 +12,7 @@ SUMMARY: dict[str, Any] = {
     "simulated_seconds": 5400.0,
     "dollars": {"total": 12.5, "per_hour": 8.3333, "by_market": {"on-demand": 10.0, "spot": 2.5}},
     "utilisation": {"cpu": 0.914},
+    "serving_machines": {"p50": 1, "p90": 4, "p99": 9, "max": 10},
     "pods": {"live": 10, "running": 10, "started": 12},
     "time_to_capacity_seconds": {"batch": {"pods": 12, "p50": 0.0, "p90": 30.0, "p99": 86.0, "max": 90.5}},
     "shortfalls": 0,
@@ -32,7 +33,11 @@ def told(samples: list[Sample] | None = None, **changes: Any) -> dict[str, tuple
 def test_a_good_run() -> None:
     found = told()
     assert found["Did"] == ("Passed", ["All 2 expectations held."], False)
-    cost = ["In 1h 30m, $8.33 an hour: $10.00 on-demand, $2.50 spot.", "Capacity used while serving: cpu 91%."]
+    cost = [
+        "In 1h 30m, $8.33 an hour: $10.00 on-demand, $2.50 spot.",
+        "Capacity used while serving: cpu 91%.",
+        "Half of the time at most 1 machine served, 99% of it at most 9, never more than 10.",
+    ]
     assert found["What"] == ("Nothing", ["No running pod was thrown out."], False)
     assert answers(SUMMARY, [])[1].glance == "$12.50"
     assert answers(SUMMARY, [])[1].sentences == cost

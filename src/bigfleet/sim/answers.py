@@ -63,6 +63,9 @@ def _cost(summary: dict[str, Any]) -> Answer:
     sentences = [f"In {clock(summary['simulated_seconds'])}, {_cents(spent['per_hour'])} an hour: {parts}."]
     if used := ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()):
         sentences.append(f"Capacity used while serving: {used}.")
+    if serving := summary["serving_machines"]:
+        most = f"99% of it at most {count(serving['p99'])}, never more than {count(serving['max'])}"
+        sentences.append(f"Half of the time at most {_of(serving['p50'], 'machine')} served, {most}.")
     if base := summary.get("baseline"):
         less = "less" if base["saved"] >= 0 else "more"
         sentences.append(

@@ -109,7 +109,6 @@ class ProviderPort:
         self.name = name
         self.provider = provider
         self.out = False
-        self.storm: RateLimit | None = None
         self._bucket: TokenBucket | None = None
         self._kernel = kernel
         self._translator = translator

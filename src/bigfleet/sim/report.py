@@ -28,7 +28,7 @@ def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None
         section(
             "Demand and supply by class",
             "Pods wanted per priority class: blue ones run, red ones wait for a machine.",
-            charts.demand() + charts.waiting() + _classes(summary, run),
+            charts.demand() + charts.waiting() + _classes(summary),
         ),
         section(
             "Dollars per hour",
@@ -55,7 +55,7 @@ def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None
         section(
             "Oldest shortfall",
             "How long the oldest demand that no machine and no offer can answer has been waiting.",
-            charts.shortfalls(),
+            charts.shortfalls() + _unmet(summary),
         ),
         section("What was done to it", "The steps of the scenario, as marked in the plots.", _steps(scenario)),
         section("Expectations", "", _expectations(run)),
@@ -112,14 +112,14 @@ def _answer(each: Answer) -> str:
     return f'<div class="{kind}"><h3>{text(each.question)}</h3><b>{text(each.glance)}</b><ul>{sentences}</ul></div>'
 
 
-def _classes(summary: dict[str, Any], run: Simulation) -> str:
+def _classes(summary: dict[str, Any]) -> str:
     waits, interrupted = summary["time_to_capacity_seconds"], summary["interruptions"]["by_class"]
     rows = [
         (
             name,
             f"{row['pods']:,}",
             *(clock(row[each]) for each in ("p50", "p90", "p99", "max")),
-            f"{sum(cluster.live.get(name, 0) - cluster.running.get(name, 0) for cluster in run.clusters.values()):,}",
+            f"{row['still_waiting']:,}",
             f"{interrupted.get(name, 0):,}",
         )
         for name, row in waits.items()
@@ -128,10 +128,27 @@ def _classes(summary: dict[str, Any], run: Simulation) -> str:
         return ""
     heads = ("class", "pods started", "half within", "90% within", "99% within", "slowest", "still waiting")
     note = (
-        "How long the pods that ran had waited until then. Priorities from 1,000,000 up are critical, from 1,000"
-        " service, from 100 batch."
+        "How long pods waited until they ran, or have waited so far. Priorities from 1,000,000 up are critical, from"
+        " 1,000 service, from 100 batch."
     )
     return f"<p>{note}</p>{table((*heads, 'interrupted'), rows, numbers=7)}"
+
+
+def _unmet(summary: dict[str, Any]) -> str:
+    """What is short at the end, and why."""
+    rows = [
+        (
+            row["cluster"],
+            f"{row['priority']:,}",
+            ", ".join(f"{n} {name}" for name, n in row["lacks"].items()),
+            row["why"],
+        )
+        for row in summary["unmet"]
+    ]
+    if not rows:
+        return ""
+    shown = f"the first {len(rows)} of {summary['shortfalls']:,}" if len(rows) < summary["shortfalls"] else "all"
+    return f"<p>Short at the end, {shown}:</p>{table(('cluster', 'priority', 'lacks', 'why'), rows)}"
 
 
 def _steps(scenario: Scenario) -> str:
