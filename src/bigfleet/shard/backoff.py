@@ -41,6 +41,9 @@ class Rests(Generic[K]):
         self._cap = cap
         self._rests: dict[K, Rest] = {}
 
+    def __len__(self) -> int:
+        return len(self._rests)
+
     def failed(self, subject: K, now: int, why: str = "") -> int:
         """Count a failure; returns when the subject may be tried again."""
         rest = self._rests.setdefault(subject, Rest())
@@ -59,7 +62,7 @@ class Rests(Generic[K]):
         return 0 if rest is None else rest.until
 
     def resting(self, subject: K, now: int) -> bool:
-        return now < self.until(subject)
+        return bool(self._rests) and now < self.until(subject)
 
     def prune(self, now: int) -> None:
         """Forget subjects that have been allowed to try for longer than the longest delay."""
@@ -80,6 +83,8 @@ def kind_of(shape: Shape) -> Kind:
 
 def breakers(rests: Rests[Kind], now: int) -> tuple[Breaker, ...]:
     """The pauses in force, in a fixed order."""
+    if not rests:
+        return ()
     return tuple(sorted((Breaker(*kind, rest.until) for kind, rest in rests.items() if now < rest.until), key=_order))
 
 

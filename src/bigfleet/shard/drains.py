@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from bigfleet.engine.policy import SECOND
@@ -41,6 +42,20 @@ class JournalledDrain:
     reason: str
     cycle: int
     evicted: bool = False
+
+
+class Row(Struct):
+    """A drain as the journal has it."""
+
+    kind: int
+    machine: str
+    cluster: str
+    instruction: str
+    grace: int
+    ends: int
+    priority: int
+    reason: str
+    cycle: int
 
 
 class Drains:
@@ -195,17 +210,17 @@ class Drains:
         self._state.sessions.wake(session)
 
     def _journal(self, operation: Operation) -> None:
-        row = {
-            "kind": int(operation.kind),
-            "machine": operation.machine.key,
-            "cluster": operation.cluster,
-            "instruction": operation.instruction_id,
-            "grace": operation.grace_seconds,
-            "ends": operation.grace_ends,
-            "priority": operation.preemptor_priority,
-            "reason": operation.reason,
-            "cycle": operation.cycle,
-        }
+        row = Row(
+            int(operation.kind),
+            operation.machine.key,
+            operation.cluster,
+            operation.instruction_id,
+            operation.grace_seconds,
+            operation.grace_ends,
+            operation.preemptor_priority,
+            operation.reason,
+            operation.cycle,
+        )
         self._state.turn.write(Table.DRAIN, operation.journal_key, encode(row).decode())
 
 

@@ -252,14 +252,14 @@ class Emission:
         beaten = f"for priority {taken.preemptor_priority}" if taken.preemptor_priority else ""
         self._state.turn.emit(
             Audit(
-                cycle=taken.cycle,
-                kind=taken.kind,
-                machine=taken.machine,
-                cluster=taken.cluster,
-                reason=taken.reason,
-                grace_seconds=taken.grace_seconds,
-                outcome=taken.outcome,
-                detail=taken.detail or beaten,
+                taken.cycle,
+                taken.kind,
+                taken.machine,
+                taken.cluster,
+                taken.reason,
+                taken.grace_seconds,
+                taken.outcome,
+                taken.detail or beaten,
             )
         )
 

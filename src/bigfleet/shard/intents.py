@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from bigfleet.engine.results import ActionKind
@@ -31,16 +32,28 @@ class Intent:
     cycle: int
 
 
+class Row(Struct):
+    """An intent as the journal has it."""
+
+    kind: int
+    cluster: str
+    fingerprint: str
+    group: str
+    deadline: int
+    reason: str
+    cycle: int
+
+
 def write(turn: Turn, operation: Operation, deadline: int) -> None:
-    row = {
-        "kind": int(operation.kind),
-        "cluster": operation.cluster,
-        "fingerprint": operation.fingerprint,
-        "group": operation.group,
-        "deadline": deadline,
-        "reason": operation.reason,
-        "cycle": operation.cycle,
-    }
+    row = Row(
+        int(operation.kind),
+        operation.cluster,
+        operation.fingerprint,
+        operation.group,
+        deadline,
+        operation.reason,
+        operation.cycle,
+    )
     turn.write(Table.INTENT, operation.journal_key, encode(row).decode())
 
 

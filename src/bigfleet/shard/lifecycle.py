@@ -46,7 +46,8 @@ class Lifecycle:
         if to not in _MAY_BELONG:
             cluster, stamp = "", NO_STAMP
         self._state.fleet.change(record, state=to, cluster=cluster, stamp=stamp, host=host, error=error)
-        self.tell(record, f"{before.label} → {to.label}: {why}" if before != to else why)
+        text = f"{before.label} → {to.label}: {why}" if before != to else why
+        self._state.stories.tell(record.key, self._state.now, text)
         if to != CREATING:
             self._notify(record, owner, before)
         if wake:

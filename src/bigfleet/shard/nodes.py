@@ -86,9 +86,9 @@ class Nodes:
 
     def render(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
         record = self._state.fleet.machines.get(machine)
-        name = self.name(cluster, machine)
         if record is None:
-            return NodeState(machine, cluster, SPECULATIVE, name, "", "", None)
+            return NodeState(machine, cluster, SPECULATIVE, self.name(cluster, machine), "", "", None)
+        name = self.name(cluster, machine) if machine in self._reports else record.id
         state = record.state
         mine = record.cluster == cluster and state != CREATING
         if draining:

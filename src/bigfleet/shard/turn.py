@@ -17,7 +17,7 @@ class Turn:
     def __init__(self) -> None:
         self.now = 0
         self._out: list[Instruction] = []
-        self._rows: dict[tuple[Table, str], str | None] = {}
+        self._rows: dict[tuple[Table, str], tuple[Table, str, str | None]] = {}
         self._lazy = True
 
     def begin(self, now: int) -> None:
@@ -29,7 +29,7 @@ class Turn:
         """Everything of this turn; the next one starts empty."""
         out, self._out = self._out, []
         if self._rows:
-            journal = Journal(tuple([(*key, value) for key, value in self._rows.items()]), self._lazy)
+            journal = Journal(tuple(self._rows.values()), self._lazy)
             out.insert(len(out) if self._lazy else 0, journal)
             self._rows = {}
             self._lazy = True
@@ -40,11 +40,11 @@ class Turn:
 
     def write(self, table: Table, key: str, value: str, *, lazy: bool = False) -> None:
         """Journal a row; what this turn emits waits for it unless `lazy`."""
-        self._rows[table, key] = value
+        self._rows[table, key] = (table, key, value)
         self._lazy = self._lazy and lazy
 
     def erase(self, table: Table, key: str) -> None:
-        self._rows[table, key] = None
+        self._rows[table, key] = (table, key, None)
 
     def log(self, level: str, message: str, **attrs: object) -> None:
         self._out.append(Log(level, message, tuple(attrs.items())))

@@ -37,6 +37,9 @@ ACTIONS = "bigfleet_shard_actions_total"
 
 _INTERRUPTION, _RECLAMATION = bucket_for(8192), bucket_for(1)
 
+# Columns of a roll-up of at most one row.
+_FIRST, _NO_GROUP, _ONE = np.zeros(1, np.int32), np.full(1, NONE, np.int32), np.ones((1, 1), np.int64)
+
 _AFTER = {
     ev.CallKind.CREATE: MachineState.IDLE,
     ev.CallKind.CONFIGURE: MachineState.CONFIGURED,
@@ -270,16 +273,8 @@ def _machines(config: SoakConfig) -> list[ev.ListedMachine]:
 def _rollup(cluster: str, rows: list[tuple[int, int]]) -> Rollup:
     profiles = [Profile([], [], priority, _INTERRUPTION, _RECLAMATION) for _, priority in rows]
     count = len(rows)
-    return Rollup(
-        cluster,
-        profiles,
-        (),
-        (GPU,),
-        np.arange(count, dtype=np.int32),
-        np.full(count, NONE, np.int32),
-        np.array([[units] for units, _ in rows], np.int64).reshape(count, 1),
-        np.ones((count, 1), np.int64),
-    )
+    units = np.array([units for units, _ in rows], np.int64).reshape(count, 1)
+    return Rollup(cluster, profiles, (), (GPU,), _FIRST[:count], _NO_GROUP[:count], units, _ONE[:count])
 
 
 def megabytes() -> float:
