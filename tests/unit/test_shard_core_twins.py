@@ -119,3 +119,19 @@ def test_a_machine_that_rests_is_no_stand_in() -> None:
     record = world.core.state.fleet.machines["i0"]
     world.core.state.rest_machine(record, world.now + 10**12)
     assert shrunk(world, operator, 2) == ["i0", "i1"]
+
+
+def test_machines_bound_for_different_needs_are_not_the_same() -> None:
+    world = World(test_config())
+    world.provider.several(3, "i")
+    operator = world.operator("c")
+    operator.send(cpu("c", 2, reclamation=64.0))
+    world.run(15)
+    operator.send(cpu("c", 2, reclamation=64.0), cpu("c", 1))
+    world.run(15)
+    (other,) = (key for key in ("i0", "i1", "i2") if "rpb=1|" in world.core.state.fleet.machines[key].stamp.fingerprint)
+    first, second = sorted({"i0", "i1", "i2"} - {other})
+    report(world, operator, first, empty=True)
+    operator.send(cpu("c", 2, reclamation=64.0))
+    world.run(60)
+    assert world.provider.configured("c") == [first, second]

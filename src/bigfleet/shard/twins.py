@@ -1,8 +1,8 @@
 """Which of several equal machines is drained: an empty one where the cluster reported any.
 
-The engine takes machines of the same price in order of their stamps and ids. The cluster knows better: of machines that
-cost the same, hold the same and look the same to everything it asks for, a node without pods goes first, and nobody is
-evicted. Changes no count, no price and no domain.
+The engine takes machines of the same price and stamp in order of their ids. The cluster knows better: of machines that
+cost the same, were bound for the same, hold the same and look the same to everything it asks for, a node without pods
+goes first, and nobody is evicted. Changes no count, no price, no stamp and no domain.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ class _Looks:
         self._known: dict[int, Look] = {}
 
     def of(self, record: Record) -> Look:
+        # Stamps are interned. A gang counts on machines with its own stamp, so those of others are not the same to it.
         if self._by_host:
-            return self._look(record.key, record.shape)
+            return self._look(record.key, record.shape), id(record.stamp)
         look = self._known.get(id(record.shape))
         if look is None:
             look = self._known[id(record.shape)] = self._look(record.key, record.shape)
-        return look
+        return look, id(record.stamp)
 
     def _look(self, machine: str, shape: Shape) -> Look:
         values = tuple(attribute(machine, shape, key) for key in self._keys)
