@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct
 from msgspec.json import encode
@@ -19,8 +18,7 @@ from bigfleet.shard.operations import Operation
 from bigfleet.shard.turn import Turn
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(Struct, frozen=True):
     """One journalled purchase, binding or release."""
 
     kind: ActionKind
@@ -32,21 +30,9 @@ class Intent:
     cycle: int
 
 
-class Row(Struct):
-    """An intent as the journal has it."""
-
-    kind: int
-    cluster: str
-    fingerprint: str
-    group: str
-    deadline: int
-    reason: str
-    cycle: int
-
-
 def write(turn: Turn, operation: Operation, deadline: int) -> None:
-    row = Row(
-        int(operation.kind),
+    intent = Intent(
+        operation.kind,
         operation.cluster,
         operation.fingerprint,
         operation.group,
@@ -54,7 +40,7 @@ def write(turn: Turn, operation: Operation, deadline: int) -> None:
         operation.reason,
         operation.cycle,
     )
-    turn.write(Table.INTENT, operation.journal_key, encode(row).decode())
+    turn.write(Table.INTENT, operation.journal_key, encode(intent).decode())
 
 
 def read(rows: Mapping[tuple[Table, str], str]) -> dict[str, Intent]:

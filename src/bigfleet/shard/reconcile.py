@@ -83,12 +83,12 @@ class Reconcile:
     def all_listed(self) -> bool:
         """Every provider that counts has been listed completely once."""
         ignored = self._state.config.ignore_provider
-        return not [view for view in self.providers.values() if not view.listed and view.name not in ignored]
+        return all(view.listed or view.name in ignored for view in self.providers.values())
 
     @property
     def doubting(self) -> bool:
         """A large loss waits to be confirmed."""
-        return bool([view for view in self.providers.values() if view.doubted is not None])
+        return any(view.doubted is not None for view in self.providers.values())
 
     # ------------------------------------------------------------------------------------------------------------ lists
 

@@ -76,19 +76,17 @@ class _Looks:
         asked = {requirement.key for profile in profiles.values() for requirement in profile.requirements}
         spread = {each.topology_key for profile in profiles.values() for each in profile.spread}
         # Any set of machines is spread over hosts.
-        self._keys = sorted(asked | (spread - {HOSTNAME_LABEL}))
+        self._keys = sorted((asked | spread) - {HOSTNAME_LABEL})
         self._by_host = HOSTNAME_LABEL in asked
         self._known: dict[int, Look] = {}
 
     def of(self, record: Record) -> Look:
         # Stamps are interned. A gang counts on machines with its own stamp, so those of others are not the same to it.
-        if self._by_host:
-            return self._look(record.key, record.shape), id(record.stamp)
         look = self._known.get(id(record.shape))
         if look is None:
-            look = self._known[id(record.shape)] = self._look(record.key, record.shape)
-        return look, id(record.stamp)
+            look = self._known[id(record.shape)] = self._look(record.shape)
+        return look, id(record.stamp), record.key if self._by_host else ""
 
-    def _look(self, machine: str, shape: Shape) -> Look:
-        values = tuple(attribute(machine, shape, key) for key in self._keys)
+    def _look(self, shape: Shape) -> Look:
+        values = tuple(attribute("", shape, key) for key in self._keys)
         return (shape.price, shape.probability, shape.capacity_type, shape.allocatable, shape.taints, values)
