@@ -5,7 +5,7 @@ Bounded twice: lines per machine, and machines (the ones least recently heard of
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import NamedTuple
 
 from bigfleet.model.machine import MachineState
@@ -31,7 +31,7 @@ class Stories:
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, list[_Kept]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[_Kept]] = OrderedDict()
 
     def tell(
         self, machine: str, at: int, text: str, before: MachineState | None = None, after: MachineState | None = None
@@ -39,14 +39,12 @@ class Stories:
         """Something happened, or `before` became `after` because of it."""
         lines = self._lines.get(machine)
         if lines is None:
-            lines = self._lines[machine] = []
+            lines = self._lines[machine] = deque(maxlen=LINES_PER_MACHINE)
             if len(self._lines) > MACHINES:
                 self._lines.popitem(last=False)
         else:
             self._lines.move_to_end(machine)
         lines.append((at, text, before, after))
-        if len(lines) > LINES_PER_MACHINE:
-            del lines[0]
 
     def of(self, machine: str) -> tuple[StoryLine, ...]:
         return tuple(
