@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.model.machine import MachineState
+from bigfleet.model.penalty import bucket_for
+from bigfleet.shard.counts import MICRO
 from bigfleet.shard.records import Fleet
 from tests.strategies.shard_world import shape_of
 
@@ -53,3 +57,12 @@ def test_late_counts_equal_counts_from_scratch(history: list[tuple[object, ...]]
             case ("batch",):
                 fleet.batch({})
     fleet.validate()
+    mine = [record for record in fleet.all() if record.owned]
+    states = Counter((r.state, r.shape.capacity_type, bucket_for(r.stamp.interruption_dollars)) for r in mine)
+    dollars: Counter[str] = Counter()
+    for record in mine:
+        if record.state != MachineState.SPECULATIVE and (record.state != MachineState.FAILED or record.host):
+            dollars[record.cluster] += round(record.shape.price * MICRO)
+    assert +fleet.counts.states == states
+    assert +fleet.counts.clusters == Counter((r.cluster, r.state) for r in mine if r.cluster)
+    assert +fleet.counts.dollars == dollars

@@ -283,9 +283,9 @@ class Fleet:
         for record in self.machines.values():
             assert self.find(record.shape.provider, record.id) is record, f"{record} is not found by its identity"
             by_provider[record.shape.provider] += 1
-            recounted.enter([(None, record.standing)])
             if record.cluster:
                 bound.setdefault(record.cluster, set()).add(record.key)
+        recounted.enter([(None, record.standing) for record in self.machines.values()])
         for name in ("states", "cells", "clusters", "dollars"):
             kept, counted = (+getattr(counts, name) for counts in (self.counts, recounted))
             assert kept == counted, f"count {name} is {kept}, the records say {counted}"
