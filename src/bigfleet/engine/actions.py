@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions
@@ -19,7 +19,6 @@ from bigfleet.engine.results import Action, ActionKind, Disposition, NeedKey, Re
 from bigfleet.engine.world import World
 
 NO_ENTRY = -1
-_LATER = np.array([ActionKind.PREEMPT, ActionKind.RECLAIM, ActionKind.DELETE], np.uint8)
 
 # By the number in the column: what it is and why.
 _KINDS = {
@@ -34,23 +33,21 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(Struct, frozen=True, eq=False):
     """How rows get their texts; valid until the engine's next step."""
 
-    machine: Callable[[int], str]
-    cluster: Callable[[int], str]
+    machines: Callable[[NDArray[np.int32]], list[str]]
+    clusters: Sequence[str]
     need: Callable[[int], NeedKey]
 
 
-@dataclass(frozen=True)
-class ActionBatch:
+class ActionBatch(Struct, frozen=True, eq=False):
     """What to do, in order. `slot`, `cluster` and `entry` are the engine's numbers; rows and ids speak names."""
 
     kind: NDArray[np.uint8]
     slot: NDArray[np.int32]
-    cluster: NDArray[np.int32]
     entry: NDArray[np.int32]
+    cluster: NDArray[np.int32]
     grace: NDArray[np.int32]
     preemptor_priority: NDArray[np.int64]
     disposition: Disposition
@@ -61,25 +58,27 @@ class ActionBatch:
 
     def machine_ids(self, which: slice = slice(None)) -> list[str]:
         """Ids of some of the machines, in the order of the actions."""
-        return [self.names.machine(slot) for slot in self.slot[which].tolist()]
+        return self.names.machines(self.slot[which])
 
     def reasons(self) -> list[Reason]:
         return [_KINDS[kind][1] for kind in self.kind.tolist()]
 
     def rows(self) -> list[Action]:
-        return list(self.iter_rows())
-
-    def iter_rows(self) -> Iterator[Action]:
-        names = self.names
-        columns = (self.kind, self.slot, self.cluster, self.entry, self.grace, self.preemptor_priority)
+        if not len(self.kind):
+            return []
+        names, disposition, found = self.names, self.disposition, []
+        columns = (self.kind, self.cluster, self.entry, self.grace, self.preemptor_priority)
         last, need = NO_ENTRY, None
-        for kind, slot, cluster, entry, grace, priority in zip(*(column.tolist() for column in columns), strict=True):
+        for machine, kind, cluster, entry, grace, priority in zip(
+            self.machine_ids(), *(column.tolist() for column in columns), strict=True
+        ):
             if entry != last:
                 # Actions of one entry follow each other.
                 last, need = entry, names.need(entry) if entry >= 0 else None
             what, reason = _KINDS[kind]
-            home = names.cluster(cluster) if cluster >= 0 else ""
-            yield Action(what, names.machine(slot), home, need, grace, priority, reason, self.disposition)
+            home = names.clusters[cluster] if cluster >= 0 else ""
+            found.append(Action(what, machine, home, need, grace, priority, reason, disposition))
+        return found
 
 
 class Acquisitions(NamedTuple):
@@ -107,6 +106,7 @@ def all_actions(
     names: Names,
     conditions: Conditions,
     policy: Policy,
+    kept: tuple[int, int, int, int],
     made1: Acquisitions,
     slot2: NDArray[np.int32],
     entry2: NDArray[np.int32],
@@ -115,8 +115,8 @@ def all_actions(
     cluster3: NDArray[np.int32],
     slot4: NDArray[np.int32],
 ) -> ActionBatch:
-    """The kept actions of all phases behind each other; `home` is each machine's cluster."""
-    n1, n2, n3, n4 = len(made1.slot), len(slot2), len(slot3), len(slot4)
+    """The first actions of each phase, as many as are kept, behind each other; `home` is each machine's cluster."""
+    n1, n2, n3, n4 = kept
     total = n1 + n2 + n3 + n4
     disposition = Disposition.EMIT
     if conditions.paused:
@@ -124,17 +124,23 @@ def all_actions(
     elif conditions.dry_run:
         disposition = Disposition.DRYRUN
     grace, priority = np.zeros(total, np.int32), np.zeros(total, np.int64)
-    kind, slot, entry, cluster = made1
-    if total > n1:
-        rest = total - n1
-        kind = np.concatenate([kind, np.repeat(_LATER, (n2, n3, n4))])
-        slot = np.concatenate([slot, slot2, slot3, slot4])
-        entry = np.concatenate([entry, entry2, np.full(rest - n2, NO_ENTRY, np.int32)])
-        cluster = np.concatenate([cluster, home[slot2], cluster3, np.full(n4, -1, np.int32)])
-        grace[n1 : n1 + n2] = graces(gap)
-        grace[n1 + n2 : n1 + n2 + n3] = policy.reclaim_grace_seconds
-        priority[n1 : n1 + n2] = w.p.priority[w.e.prof[entry2]]
-    return ActionBatch(kind, slot, cluster, entry, grace, priority, disposition, names)
+    if total == n1:
+        return ActionBatch(*made1.first(n1), grace, priority, disposition, names)
+    kind, slot, entry, cluster = Acquisitions.of(total)
+    at2, at3, at4 = n1, n1 + n2, n1 + n2 + n3
+    if n1:
+        kind[:at2], slot[:at2], entry[:at2], cluster[:at2] = made1.first(n1)
+    if n2:
+        kind[at2:at3] = ActionKind.PREEMPT
+        slot[at2:at3], entry[at2:at3], cluster[at2:at3] = slot2[:n2], entry2[:n2], home[slot2[:n2]]
+        grace[at2:at3], priority[at2:at3] = graces(gap[:n2]), w.p.priority[w.e.prof[entry2[:n2]]]
+    entry[at3:] = NO_ENTRY
+    if n3:
+        kind[at3:at4], grace[at3:at4] = ActionKind.RECLAIM, policy.reclaim_grace_seconds
+        slot[at3:at4], cluster[at3:at4] = slot3[:n3], cluster3[:n3]
+    if n4:
+        kind[at4:], slot[at4:], cluster[at4:] = ActionKind.DELETE, slot4[:n4], -1
+    return ActionBatch(kind, slot, entry, cluster, grace, priority, disposition, names)
 
 
 def graces(gaps: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -147,7 +153,7 @@ def graces(gaps: NDArray[np.int64]) -> NDArray[np.int32]:
 
 def shares(wanted: tuple[int, int, int], most: int) -> tuple[int, int, int]:
     """How many actions of each phase a maximum lets through; 0 means no maximum."""
-    if most == 0:
+    if most == 0 or sum(wanted) <= most:
         return wanted
     kept = [min(n, most // 3) for n in wanted]
     left = most - sum(kept)

@@ -7,7 +7,8 @@ when the step applies them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 REMOVED = 0
 NONE = -1
+# Up to so many numbers Python looks through them faster.
+_FEW = 64
+_NOTHING = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,11 @@ class Ids:
     @classmethod
     def of(cls, ids: Iterable[str]) -> Ids:
         parts = [text.encode() for text in ids]
-        offsets = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(part) for part in parts], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(parts), np.uint8), offsets)
+        # Joined in a bytearray, because kernels take writable columns only.
+        return cls(
+            np.frombuffer(bytearray().join(parts), np.uint8),
+            np.array([0, *accumulate(map(len, parts))], np.int64),
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -92,9 +98,9 @@ class MachineBatch:
         for name in ("state", "shape", "cluster", "stamp", "not_before"):
             if len(getattr(self, name)) != count:
                 raise ValueError(f"machine batch column {name} has {len(getattr(self, name))} values for {count} ids")
-        _within("shape", self.shape, len(self.shapes), self.state != REMOVED)
-        _within("cluster", self.cluster, len(self.clusters), self.cluster != NONE)
-        _within("stamp", self.stamp, len(self.stamps), self.stamp != NONE)
+        _within("shape", self.shape[self.state != REMOVED], 0, len(self.shapes))
+        _within("cluster", self.cluster, NONE, len(self.clusters))
+        _within("stamp", self.stamp, NONE, len(self.stamps))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -112,7 +118,7 @@ class Rollup:
     group: NDArray[np.int32]
     aggregate: NDArray[np.int64]
     min_unit: NDArray[np.int64]
-    overhead: Resources = field(default_factory=Resources)
+    overhead: Resources = _NOTHING
 
     def __post_init__(self) -> None:
         count = len(self.profile)
@@ -122,8 +128,8 @@ class Rollup:
             if getattr(self, name).shape != (count, len(self.resources)):
                 shape = getattr(self, name).shape
                 raise ValueError(f"roll-up {name} has shape {shape}, not {(count, len(self.resources))}")
-        _within("profile", self.profile, len(self.profiles), np.ones(count, bool))
-        _within("group", self.group, len(self.groups), self.group != NONE)
+        _within("profile", self.profile, 0, len(self.profiles))
+        _within("group", self.group, NONE, len(self.groups))
 
     def __len__(self) -> int:
         return len(self.profile)
@@ -162,7 +168,13 @@ class Conditions:
     breakers: tuple[Breaker, ...] = ()
 
 
-def _within(name: str, column: NDArray[np.int32], size: int, used: NDArray[np.bool_]) -> None:
-    chosen = column[used]
-    if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= size):
+def _within(name: str, column: NDArray[np.int32], least: int, size: int) -> None:
+    if not len(column):
+        return
+    if len(column) <= _FEW:
+        numbers = column.tolist()
+        fits = least <= min(numbers) and max(numbers) < size
+    else:
+        fits = least <= int(column.min()) and int(column.max()) < size
+    if not fits:
         raise ValueError(f"batch column {name} points outside its table of {size}")

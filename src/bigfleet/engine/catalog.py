@@ -317,7 +317,7 @@ class Catalog:
         return len(self._class_shape)
 
     def machines_by_state(self) -> dict[int, int]:
-        return dict(enumerate(self.classes.count[: self.class_count].sum(axis=0).tolist()[1:], 1))
+        return dict(enumerate(np.add.reduce(self.classes.count[: self.class_count]).tolist()[1:], 1))
 
     def class_shape(self, number: int) -> Shape:
         return self._class_shape[number]
@@ -365,31 +365,26 @@ class Catalog:
         text = self.texts.intern(profile.fingerprint)
         same = profile.same
         spread = _enforced_spread(profile)
-        row = {
-            "text": text,
-            "priority": profile.priority,
-            "interruption": profile.interruption_bucket,
-            "reclamation": profile.reclamation_bucket,
-            "interruption_dollars": bucket_dollars(profile.interruption_bucket),
-            "reclamation_dollars": bucket_dollars(profile.reclamation_bucket),
-            "con": self.matching.intern_con(profile),
-            "same": self._key_column(same.key if same is not None else None),
-            "spread": NO_KEY if spread is None else self._key_column(spread.topology_key),
-            "skew": spread.enforced_skew if spread is not None else 1,
-            "pair": self.stamps.intern_pair(text, 0),
-            "folded": number,
-            "precedence": 0,
-            "refs": 0,
-        }
-        for name, value in row.items():
-            getattr(self.p, name)[number] = value
+        p = self.p
+        p.text[number] = text
+        p.priority[number] = profile.priority
+        p.interruption[number] = profile.interruption_bucket
+        p.reclamation[number] = profile.reclamation_bucket
+        p.interruption_dollars[number] = bucket_dollars(profile.interruption_bucket)
+        p.reclamation_dollars[number] = bucket_dollars(profile.reclamation_bucket)
+        p.con[number] = self.matching.intern_con(profile)
+        p.same[number] = self._key_column(same.key if same is not None else None)
+        p.spread[number] = NO_KEY if spread is None else self._key_column(spread.topology_key)
+        p.skew[number] = spread.enforced_skew if spread is not None else 1
+        p.pair[number] = self.stamps.intern_pair(text, 0)
+        p.folded[number] = number
         triple = (-profile.priority, -profile.interruption_bucket, -profile.reclamation_bucket)
         rank = bisect_left(self._precedence, triple)
         if rank == len(self._precedence) or self._precedence[rank] != triple:
             self._precedence.insert(rank, triple)
-            others = self.p.precedence[:number]
-            others[others >= rank] += 1
-        self.p.precedence[number] = rank
+            others = p.precedence[:number]
+            others += others >= rank
+        p.precedence[number] = rank
         if same is not None:
             # In two steps, because interning the folded profile may replace the columns.
             folded = self.intern_profile(_folded(profile))

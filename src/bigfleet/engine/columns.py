@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 A = TypeVar("A", bound=NDArray[Any])
 V = TypeVar("V")
 
+UINT8, INT32, INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
+
 
 def grown(column: A, size: int, fill: int = 0) -> A:
     """The column with room for `size` rows; the new ones hold `fill`."""
@@ -21,6 +23,14 @@ def grown(column: A, size: int, fill: int = 0) -> A:
     made[: len(column)] = column
     made[len(column) :] = fill
     return made  # type: ignore[return-value]
+
+
+def owned(column: A, kind: np.dtype[Any]) -> A:
+    """The column as kernels are compiled for: of this kind, contiguous and writable."""
+    if column.dtype is kind and column.flags.carray:
+        return column
+    made = np.ascontiguousarray(column, kind)
+    return made if made.flags.writeable else made.copy()  # type: ignore[return-value]
 
 
 def widened(matrix: A, width: int, fill: int = 0) -> A:

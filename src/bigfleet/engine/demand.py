@@ -6,25 +6,23 @@ A roll-up replaces all rows of its cluster. Bad rows are counted and left out. N
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import DemandBatch, Rollup
 from bigfleet.engine.catalog import Catalog
-from bigfleet.engine.columns import grown, made
+from bigfleet.engine.columns import INT32, INT64, grown, made, owned
 from bigfleet.engine.fleet import Fleet
 from bigfleet.engine.guard import Guard
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.pool import region_size
 from bigfleet.engine.results import RollupOutcome
-from bigfleet.engine.rollups import ROWS, SAME, Incoming, commit, constraint_sets, drop, merge_rows
+from bigfleet.engine.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows
 from bigfleet.engine.rows import DemandStore
 
 _REMEMBERED = 1024
 _NOBODY = np.zeros(1, np.int32)
-N = TypeVar("N", np.int32, np.int64)
 
 
 class Demand:
@@ -47,7 +45,6 @@ class Demand:
         self._covered = 0
         self._ranked = 0
         self._resplit: set[int] = set()
-        self.changed = False
 
     def apply(self, batch: DemandBatch, policy: Policy, now: int, rejected: dict[str, int]) -> dict[str, RollupOutcome]:
         """Forgets clusters, then takes over roll-ups, then links."""
@@ -61,7 +58,6 @@ class Demand:
             if self.store.c.connected[cluster] != connected:
                 self.store.c.connected[cluster] = connected
                 self.store.c.dirty[cluster] = 1
-                self.changed = True
         if self._recount:
             self._count_profiles()
             self._recount = False
@@ -214,7 +210,6 @@ class Demand:
             c.ready[cluster] = 1
             c.connected[cluster] = 1
             c.dirty[cluster] = 1
-            self.changed = True
         count = int(self._in.meta[0])
         volume = {
             name: amount for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False) if amount
@@ -231,8 +226,6 @@ class Demand:
             store.c, store.rows, store.entries, store.parts, self.fleet.cells.owners, store.regions.v, self._in,
             catalog.p, overhead, self._descending, cluster, now,
         )  # fmt: skip
-        if changed != SAME:
-            self.changed = True
         if changed == ROWS:
             self._recount = True
             self._resplit.add(cluster)
@@ -254,8 +247,8 @@ class Demand:
         if len(self._in.volume) < catalog.width:
             self._in = self._in._replace(volume=np.zeros(catalog.width, np.int64))
         merge_rows(
-            self._in, profiles, _owned(rollup.profile, np.int32), groups, _owned(rollup.group, np.int32),
-            _owned(rollup.aggregate, np.int64), _owned(rollup.min_unit, np.int64), columns, self._descending,
+            self._in, profiles, owned(rollup.profile, INT32), groups, owned(rollup.group, INT32),
+            owned(rollup.aggregate, INT64), owned(rollup.min_unit, INT64), columns, self._descending,
         )  # fmt: skip
         if bad := int(self._in.meta[1]):
             rejected["range"] = rejected.get("range", 0) + bad
@@ -266,7 +259,6 @@ class Demand:
         if number is None or number >= self._covered:
             return
         drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)
-        self.changed = True
         self._recount = True
         self._resplit.add(number)
 
@@ -275,9 +267,9 @@ class Demand:
         count = len(self.catalog.profiles)
         self._live = grown(self._live, len(self.catalog.p.refs))
         now_live = self.catalog.p.refs[:count] > 0
-        for number in np.nonzero(now_live != self._live[:count])[0].tolist():
+        for number in (now_live != self._live[:count]).nonzero()[0].tolist():
+            self._live[number] = now_live[number]
             self.catalog.live(number, 1 if now_live[number] else -1)
-        self._live[:count] = now_live
 
     def validate(self) -> None:
         """Profiles are counted by the rows that use them, live keys by those profiles; rows are in order."""
@@ -302,9 +294,3 @@ class Demand:
         live = np.nonzero(counted)[0].tolist()
         assert np.nonzero(self._live)[0].tolist() == live, "other profiles are live than rows use"
         catalog.validate_keys(live)
-
-
-def _owned(column: NDArray[N], kind: type[N]) -> NDArray[N]:
-    """Kernels are compiled for writable, contiguous columns only."""
-    made_ = np.ascontiguousarray(column, kind)
-    return made_ if made_.flags.writeable else made_.copy()

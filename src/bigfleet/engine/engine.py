@@ -7,11 +7,11 @@ before the next step; counts may be kept. A step without news and before `next_t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bigfleet.engine import jit
@@ -132,7 +132,6 @@ class Engine:
         probe: Probe | None = None,
     ) -> StepResult:
         """Applies what changed and decides. `probe` is called at the end of each phase."""
-        tell = probe if probe is not None else _nobody
         last = self._last
         if (
             last is not None
@@ -140,11 +139,15 @@ class Engine:
             and _nothing(machines, demand)
             and last.result.now <= now < last.result.next_timer
         ):
-            if (last.policy is policy or last.policy == policy) and last.conditions == conditions:
+            if (last.policy is policy or last.policy == policy) and (
+                last.conditions is conditions or last.conditions == conditions
+            ):
                 result = self._again(last, now)
-                for name in ("apply", "fold", "assign", "preempt", "reclaim", "publish"):
-                    tell(name)
+                if probe is not None:
+                    for name in ("apply", "fold", "assign", "preempt", "reclaim", "publish"):
+                        probe(name)
                 return self._report(result)
+        tell = probe if probe is not None else _nobody
         self._clock[0] += 1
         rejected: dict[str, int] = {}
         rollups = self._apply(machines, demand, policy, now, conditions, rejected)
@@ -172,17 +175,13 @@ class Engine:
     def _again(self, last: Latest, now: int) -> StepResult:
         """The previous decision, seen from now."""
         before = last.result
-        last.result = StepResult(
-            now,
-            before.actions,
-            replace(before.verdicts, now=now),
-            replace(before.shortfalls, now=now),
-            {},
-            {},
-            before.deferred,
-            before.capped,
-            before.counts,
-            before.next_timer,
+        last.result = replace(
+            before,
+            now=now,
+            verdicts=replace(before.verdicts, now=now),
+            shortfalls=replace(before.shortfalls, now=now),
+            rejected={},
+            rollups={},
         )
         return last.result
 
@@ -401,15 +400,13 @@ class Engine:
         k1, k2, k3 = shares((found[BINDINGS], n2, n3 + n4), policy.max_actions_per_step if live else 0)
         deferred = found[BINDINGS] + n2 + n3 + n4 - k1 - k2 - k3
         kept3 = min(n3, k3)
-        kept4 = k3 - kept3
         spent = live and policy.reclaim_cap_fraction > 0 and kept3 > 0
         if spent:
             spend(w, cluster3, kept3, policy.reclaim_cap_window_ns)
         needs = Needs(w, self.catalog, fleet.clusters, int(self._clock[0]), self._clock)
-        names = Names(self._machine_id, fleet.clusters.__getitem__, needs.entry_key)
         actions = all_actions(
-            w, fleet.v.cluster, names, conditions, policy, made1.first(k1), slot2[:k2], entry2[:k2], gap[:k2],
-            slot3[:kept3], cluster3[:kept3], slot4[:kept4],
+            w, fleet.v.cluster, Names(self._machine_ids, fleet.clusters, needs.entry_key), conditions, policy,
+            (k1, k2, kept3, k3 - kept3), made1, slot2, entry2, gap, slot3, cluster3, slot4,
         )  # fmt: skip
         if n2:
             forget_lost(w, v)
@@ -434,7 +431,7 @@ class Engine:
             rollups=rollups,
             deferred=deferred,
             capped=capped,
-            counts=Counts(self.catalog.machines_by_state(), partial(self._columns, int(self._clock[0]))),
+            counts=Counts(fleet.by_state, partial(self._columns, int(self._clock[0]))),
             next_timer=timer,
         )  # fmt: skip
         return result, not spent
@@ -490,8 +487,8 @@ class Engine:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _machine_id(self, slot: int) -> str:
-        return self.fleet.ids.text(slot)
+    def _machine_ids(self, slots: NDArray[np.int32]) -> list[str]:
+        return self.fleet.ids.texts(slots)
 
     def _world(self) -> World:
         catalog, cells, store = self.catalog, self.fleet.cells, self.demand.store

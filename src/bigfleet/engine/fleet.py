@@ -7,6 +7,7 @@ good one stays. Nothing here decides what a machine is used for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from bigfleet.engine.batches import MachineBatch
 from bigfleet.engine.catalog import REJECTIONS, Catalog
 from bigfleet.engine.cells import CellStore
 from bigfleet.engine.classes import ABSENT
-from bigfleet.engine.columns import grown, made
+from bigfleet.engine.columns import INT32, INT64, UINT8, grown, made, owned
 from bigfleet.engine.ids import USED, IdStore
 from bigfleet.engine.placing import (
     AHEAD,
@@ -69,7 +70,8 @@ class Fleet:
         self._keyed: Keys | None = None
         self._guess = np.zeros(AHEAD, np.int32)
         self._last_now = -NEVER
-        self.changed = False
+        # Counts of machines; made anew when machines change, so they may be kept.
+        self.by_state = catalog.machines_by_state()
         # Told after classes appeared and before machines are placed into cells of them.
         self.on_classes: Callable[[], None] = _nobody
 
@@ -96,10 +98,10 @@ class Fleet:
         empty = _empty_names(batch.clusters)
         self.on_classes()
         self._batch += 1
-        arena, offsets = _writable(batch.ids.arena, np.uint8), _writable(batch.ids.offsets, np.int64)
-        state, shape = _writable(batch.state, np.uint8), _writable(batch.shape, np.int32)
-        cluster, stamp = _writable(batch.cluster, np.int32), _writable(batch.stamp, np.int32)
-        not_before = _writable(batch.not_before, np.int64)
+        arena, offsets = owned(batch.ids.arena, UINT8), owned(batch.ids.offsets, INT64)
+        state, shape = owned(batch.state, UINT8), owned(batch.shape, INT32)
+        cluster, stamp = owned(batch.cluster, INT32), owned(batch.stamp, INT32)
+        not_before = owned(batch.not_before, INT64)
         bad = np.zeros(len(REJECTIONS), np.int64)
         rejects = 0
         for first in range(0, len(batch), SLICE):
@@ -143,7 +145,6 @@ class Fleet:
                 self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, first, last, now
             )
             self._join(now)
-        self.changed = True
 
     # ---- turnover --------------------------------------------------------------------------------------------------
 
@@ -215,13 +216,12 @@ class Fleet:
                 )
                 self._join(now)
         self._named = wanted
-        self.changed = True
 
     def settle(self) -> None:
         """Orders what moved; the cells' dirty owners are listed afterwards."""
-        if int(self._work.meta[ANY_CHANGE]):
-            self.changed = True
+        if self._work.meta[ANY_CHANGE]:
             self._work.meta[ANY_CHANGE] = 0
+            self.by_state = self.catalog.machines_by_state()
         self.cells.settle(self.ids.v, self.catalog.stamps.pair_head)
 
     def validate(self) -> None:
@@ -247,6 +247,7 @@ class Fleet:
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
+        assert self.by_state == catalog.machines_by_state(), "machines are not counted by their states"
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -277,12 +278,14 @@ class Fleet:
                 )
             )
         work = self._work
-        self._work = work._replace(
-            slot=grown(work.slot, records),
-            special=grown(work.special, records),
-            timed=grown(work.timed, int(work.meta[WAITING]) + records),
-            gone=grown(work.gone, int(work.meta[GONE]) + records),
-        )
+        timed, gone = int(work.meta[WAITING]) + records, int(work.meta[GONE]) + records
+        if records > len(work.slot) or timed > len(work.timed) or gone > len(work.gone):
+            self._work = work._replace(
+                slot=grown(work.slot, records),
+                special=grown(work.special, records),
+                timed=grown(work.timed, timed),
+                gone=grown(work.gone, gone),
+            )
 
     def _keys(self) -> Keys:
         c, stamps = self.catalog, self.catalog.stamps
@@ -299,29 +302,20 @@ def _nobody() -> None:
     """Whom the fleet tells when nobody asked."""
 
 
-def _writable(column: NDArray[T], kind: type[T]) -> NDArray[T]:  # type: ignore[type-var]
-    """Kernels are compiled for writable, contiguous columns only."""
-    made = np.ascontiguousarray(column, kind)
-    return made if made.flags.writeable else made.copy()
-
-
 def _interned(
     column: NDArray[np.int32], state: NDArray[np.uint8] | None, table: Sequence[T], intern: Callable[[T], int]
 ) -> NDArray[np.int32]:
     """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
+    if len(column) <= _FEW and len(table) <= _FEW:
+        used = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
+        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)] or [-1], np.int32)
     numbers = np.full(max(1, len(table)), -1, np.int32)
     if not table:
         return numbers
-    if len(column) <= _FEW:
-        chosen = column if state is None else column[state != 0]
-        used = sorted(set(chosen.tolist()))
-    else:
-        seen = np.zeros(len(table), np.uint8)
-        mark_used(_writable(column, np.int32), _NO_STATES if state is None else _writable(state, np.uint8), seen)
-        used = np.nonzero(seen)[0].tolist()
-    for index in used:
-        if index >= 0:
-            numbers[index] = intern(table[index])
+    seen = np.zeros(len(table), np.uint8)
+    mark_used(owned(column, INT32), _NO_STATES if state is None else owned(state, UINT8), seen)
+    for index in np.nonzero(seen)[0].tolist():
+        numbers[index] = intern(table[index])
     return numbers
 
 

@@ -52,7 +52,7 @@ class IdStore:
             )
         if int(v.meta[BYTES]) + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
-        v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
+            v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
         if (int(v.meta[LIVE]) + int(v.meta[GRAVES]) + records) * 3 > len(v.table) * 2:
             size = 64
             while size * 2 < (int(v.meta[LIVE]) + records) * 4:
@@ -68,6 +68,12 @@ class IdStore:
     def text(self, slot: int) -> str:
         start = int(self.v.off[slot])
         return self.v.arena[start : start + int(self.v.len[slot])].tobytes().decode()
+
+    def texts(self, slots: NDArray[np.int32]) -> list[str]:
+        """Ids of many slots."""
+        v, arena = self.v, self.v.arena.data
+        spans = zip(v.off[slots].tolist(), v.len[slots].tolist(), strict=True)
+        return [str(arena[start : start + size], "utf-8") for start, size in spans]
 
     def find(self, text: str) -> int:
         """The slot of an id, or -1."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.results import NeedKey
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 65_536
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(Struct, frozen=True, eq=False):
     """Reads one step's world; refuses once the engine has gone on, because its columns then mean something else."""
 
     world: World

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from bigfleet.engine.actions import ActionBatch
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.policy import Policy
@@ -21,8 +23,7 @@ class Reporter(Protocol):
     def decided(self, result: StepResult) -> None: ...
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(Struct, frozen=True, eq=False):
     """Everything one step decided. `next_timer` is when a step without news could decide differently."""
 
     now: int

@@ -33,7 +33,8 @@ class PoolStore:
     def reserve(self, elements: int) -> None:
         """Room for chunks of `elements` in all, rounding included, even if no freed chunk can be reused."""
         need = int(self.v.heads[_BUMP]) + elements
-        self.v = self.v._replace(data=grown(self.v.data, room(len(self.v.data), need)))
+        if need > len(self.v.data):
+            self.v = self.v._replace(data=grown(self.v.data, room(len(self.v.data), need)))
 
     def clear(self) -> None:
         self.v.heads[:] = -1

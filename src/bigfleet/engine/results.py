@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from bigfleet.model.resources import Resources
 
@@ -60,8 +62,7 @@ class RollupOutcome(StrEnum):
     HELD = "held"
 
 
-@dataclass(frozen=True, slots=True)
-class NeedKey:
+class NeedKey(Struct, frozen=True):
     """Identity of a row of demand, and of a plain or folded entry. A gang's key has an empty `min_unit`."""
 
     cluster: str
@@ -70,8 +71,7 @@ class NeedKey:
     min_unit: str
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """One thing to do. `cluster`: destination of an acquisition, source of a drain; `need`: whom it serves."""
 
     kind: ActionKind

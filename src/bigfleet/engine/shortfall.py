@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.credit import anything
@@ -19,8 +18,7 @@ from bigfleet.engine.world import Rules, World
 _NEVER = 9223372036854775807
 
 
-@dataclass(frozen=True)
-class ShortfallBatch:
+class ShortfallBatch(Struct, frozen=True, eq=False):
     """Parts that stay short; rows by priority, age and key; valid until the engine's next step."""
 
     part: NDArray[np.int32]

@@ -67,10 +67,12 @@ class StampTable:
             return found
         number = self._binding_index[key] = len(self._binding_index)
         size = room(len(self.binding_group), number + 1)
-        for name, value in zip(("priority", "interruption", "reclamation", "group"), key, strict=True):
-            column = grown(getattr(self, f"binding_{name}"), size)
-            column[number] = value
-            setattr(self, f"binding_{name}", column)
+        self.binding_priority = grown(self.binding_priority, size)
+        self.binding_interruption = grown(self.binding_interruption, size)
+        self.binding_reclamation = grown(self.binding_reclamation, size)
+        self.binding_group = grown(self.binding_group, size)
+        self.binding_priority[number], self.binding_interruption[number] = key[0], key[1]
+        self.binding_reclamation[number], self.binding_group[number] = key[2], key[3]
         return number
 
     def intern_pair(self, fingerprint: int, group: int) -> int:

@@ -7,10 +7,10 @@ columns and are refused once it has gone on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 
@@ -34,8 +34,7 @@ class Columns(NamedTuple):
     clusters: list[str]
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Machines by state, and by everything summaries and metrics ask for."""
 
     by_state: dict[int, int]

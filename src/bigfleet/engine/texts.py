@@ -37,36 +37,57 @@ class TextTable:
 
     def intern(self, text: str) -> int:
         found = self.index.get(text)
-        if found is None:
-            self._add([text])
-            found = self.index[text]
-        return found
+        return self._add(text) if found is None else found
 
     def intern_all(self, texts: Sequence[str]) -> list[int]:
         """Numbers of many texts; new ones get theirs in the order given, and cost little each."""
         index = self.index
         new = [text for text in dict.fromkeys(texts) if text not in index]
         if new:
-            self._add(new)
+            self._add_all(new)
         return [index[text] for text in texts]
 
-    def _add(self, new: list[str]) -> None:
+    def _add(self, text: str) -> int:
+        number, data = len(self.texts), text.encode()
+        end = self._bytes + len(data)
+        v = self._fitting(number + 1, end)
+        v.arena[self._bytes : end] = np.frombuffer(data, np.uint8)
+        v.off[number] = self._bytes
+        v.len[number] = len(data)
+        v.key[number] = _key(data)
+        self._bytes = end
+        self.texts.append(text)
+        self.index[text] = number
+        return number
+
+    def _add_all(self, new: list[str]) -> None:
         first, last = len(self.texts), len(self.texts) + len(new)
         data = [text.encode() for text in new]
         lengths = np.array([len(each) for each in data], np.int64)
         end = self._bytes + int(lengths.sum())
-        size = room(len(self.v.off), last)
-        v = self.v = Texts(
-            grown(self.v.arena, room(len(self.v.arena), end)),
-            grown(self.v.off, size), grown(self.v.len, size), grown(self.v.key, size),
-        )  # fmt: skip
+        v = self._fitting(last, end)
         v.arena[self._bytes : end] = np.frombuffer(b"".join(data), np.uint8)
         v.off[first:last] = self._bytes + np.cumsum(lengths) - lengths
         v.len[first:last] = lengths
-        v.key[first:last] = [int.from_bytes(each[:7].ljust(7, b"\0"), "big") for each in data]
+        v.key[first:last] = [_key(each) for each in data]
         self._bytes = end
         self.texts += new
         self.index.update(zip(new, range(first, last), strict=True))
+
+    def _fitting(self, texts: int, end: int) -> Texts:
+        """The columns with room for so many texts and bytes; the same view as long as there is."""
+        v = self.v
+        if texts > len(v.off) or end > len(v.arena):
+            size = room(len(v.off), texts)
+            v = self.v = v._replace(
+                arena=grown(v.arena, room(len(v.arena), end)),
+                off=grown(v.off, size), len=grown(v.len, size), key=grown(v.key, size),
+            )  # fmt: skip
+        return v
+
+
+def _key(data: bytes) -> int:
+    return int.from_bytes(data[:7].ljust(7, b"\0"), "big")
 
 
 @inner

@@ -57,7 +57,12 @@ def overgrown(now: Tables, before: Tables, machines: int) -> bool:
     """Whether a table has doubled, and by enough to make giving back worth its while."""
     room = ROOM + machines // MACHINES_PER_ROOM
     return (
-        any(size > 2 * kept + room for size, kept in zip(now[:6], before[:6], strict=True))
+        now.texts > 2 * before.texts + room
+        or now.profiles > 2 * before.profiles + room
+        or now.stamps > 2 * before.stamps + room
+        or now.shapes > 2 * before.shapes + room
+        or now.classes > 2 * before.classes + room
+        or now.clusters > 2 * before.clusters + room
         or now.resources > 2 * before.resources + RESOURCES_ROOM
         or now.match > 2 * before.match + MATCH_ROOM
         # Clusters beyond the last split are credited whole, which is slower.

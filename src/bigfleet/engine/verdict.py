@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.cells import (
@@ -21,8 +20,7 @@ from bigfleet.engine.rows import GANG, NO_TIME, PARKED, SATISFIABLE, SPREAD
 from bigfleet.model.resources import Resources
 
 
-@dataclass(frozen=True)
-class VerdictBatch:
+class VerdictBatch(Struct, frozen=True, eq=False):
     """One verdict per entry, in the order of service; valid until the engine's next step."""
 
     needs: Needs

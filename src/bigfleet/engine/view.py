@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from operator import is_
 from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import numpy as np
@@ -67,10 +68,9 @@ class View:
 
 def kept(before: C | None, kind: type[C], *columns: Any) -> C:
     """A view of these columns: the one before if it has the same ones."""
-    if before is not None:
-        mine = before.__dict__
-        if all(mine[each.name] is column for each, column in zip(_columns(kind), columns, strict=True)):
-            return before
+    # A view's attributes begin with its columns, in order; what comes after them is not looked at.
+    if before is not None and all(map(is_, before.__dict__.values(), columns)):
+        return before
     return kind(*columns)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from bigfleet.engine.catalog import Catalog
-from bigfleet.engine.cells import OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.cells import LIVE, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.columns import grown, made, room
 from bigfleet.engine.fleet import Fleet
 from bigfleet.engine.logbook import compact, logged
 from bigfleet.engine.rows import Entries
 from bigfleet.engine.victims import MAX_LISTS, Ranked, Victims
 from bigfleet.engine.world import BUCKETS, Acquired, Free, Lists, Log, Scratch, Universe, World
+
+# Room for so many cells costs less than asking which owner has most.
+_FEW = 4096
 
 
 class Workbench:
@@ -36,28 +39,31 @@ class Workbench:
 
     def fit(self, catalog: Catalog, fleet: Fleet, entries: Entries) -> None:
         """Makes room for the step that begins."""
-        owners = fleet.cells.owners
-        cons = len(catalog.match)
-        self.lists = self.lists._replace(
-            con_list=grown(self.lists.con_list, cons), con_mark=grown(self.lists.con_mark, cons)
-        )
-        free = self.free
+        owners, cons = fleet.cells.owners, len(catalog.match)
+        lists, free, tmp = self.lists, self.free, self.tmp
+        if cons > len(lists.con_list):
+            self.lists = lists._replace(con_list=grown(lists.con_list, cons), con_mark=grown(lists.con_mark, cons))
         speculative = int(owners.used[OWNER_SPECULATIVE])
-        self.free = free._replace(
-            idle=grown(free.idle, cons, -1),
-            speculative=grown(free.speculative, cons, -1),
-            order=free.order
-            if speculative <= free.order.shape[1]
-            else np.zeros((BUCKETS, room(16, speculative)), np.int32),
-            cost=grown(free.cost, speculative),
-        )
-        longest = int(owners.used.max())
-        size = room(len(self.tmp.cell), 2 * longest + int(owners.used[OWNER_CREATING]) + 16)
-        tmp = self.tmp
-        self.tmp = tmp._replace(
-            cell=grown(tmp.cell, size), dom=grown(tmp.dom, size), next=grown(tmp.next, size), n=grown(tmp.n, size),
-            want=tmp.want if len(tmp.want) == catalog.width else np.zeros(catalog.width, np.int64),
-        )  # fmt: skip
+        if cons > len(free.idle) or speculative > min(len(free.cost), free.order.shape[1]):
+            self.free = free._replace(
+                idle=grown(free.idle, cons, -1),
+                speculative=grown(free.speculative, cons, -1),
+                order=free.order
+                if speculative <= free.order.shape[1]
+                else np.zeros((BUCKETS, room(16, speculative)), np.int32),
+                cost=grown(free.cost, speculative),
+            )
+        # No owner has more cells than there are; who has how many matters only where that would be much room.
+        longest = int(fleet.cells.v.meta[LIVE])
+        if longest > _FEW:
+            longest = int(owners.used.max())
+        size = 2 * longest + int(owners.used[OWNER_CREATING]) + 16
+        if size > len(tmp.cell) or len(tmp.want) != catalog.width:
+            size = room(len(tmp.cell), size)
+            self.tmp = tmp._replace(
+                cell=grown(tmp.cell, size), dom=grown(tmp.dom, size), next=grown(tmp.next, size), n=grown(tmp.n, size),
+                want=tmp.want if len(tmp.want) == catalog.width else np.zeros(catalog.width, np.int64),
+            )  # fmt: skip
         self._reserve_log(fleet, entries)
 
     def _reserve_log(self, fleet: Fleet, entries: Entries) -> None:
