@@ -70,8 +70,8 @@ class Fleet:
         self._keyed: Keys | None = None
         self._guess = np.zeros(AHEAD, np.int32)
         self._last_now = -NEVER
-        # Counts of machines; made anew when machines change, so they may be kept.
-        self.by_state = catalog.machines_by_state()
+        # Machines by class and state; made anew when machines change, so that it may be kept.
+        self.counted = catalog.machines_by_class()
         # Told after classes appeared and before machines are placed into cells of them.
         self.on_classes: Callable[[], None] = _nobody
 
@@ -221,7 +221,7 @@ class Fleet:
         """Orders what moved; the cells' dirty owners are listed afterwards."""
         if self._work.meta[ANY_CHANGE]:
             self._work.meta[ANY_CHANGE] = 0
-            self.by_state = self.catalog.machines_by_state()
+            self.counted = self.catalog.machines_by_class()
         self.cells.settle(self.ids.v, self.catalog.stamps.pair_head)
 
     def validate(self) -> None:
@@ -247,7 +247,7 @@ class Fleet:
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
-        assert self.by_state == catalog.machines_by_state(), "machines are not counted by their states"
+        assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
