@@ -448,7 +448,7 @@ def _shape_problem(shape: Shape) -> int:
 
 def _enforced_spread(profile: Profile) -> Spread | None:
     """Same wins over spread; a spread over hostnames is met by any machines."""
-    if profile.same is not None:
+    if not profile.spread or profile.same is not None:
         return None
     strict = (spread for spread in profile.spread if spread.strict and spread.topology_key != HOSTNAME_LABEL)
     return next(strict, None)

@@ -253,6 +253,16 @@ class Fleet:
 
     def _join(self, now: int) -> None:
         """Second half of a placement: cells get room, then the machines."""
+        if self._work.meta[TO_CLASS]:
+            self._class_by_name(now)
+        members = self.cells.members
+        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
+        if missing:
+            members.reserve(missing)
+            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
+
+    def _class_by_name(self, now: int) -> None:
+        """Machines whose id live demand names are of a class of their own."""
         special = self._work.special[: int(self._work.meta[TO_CLASS])].tolist()
         self._work.meta[TO_CLASS] = 0
         for slot in special:
@@ -261,11 +271,6 @@ class Fleet:
             self.on_classes()
             self.cells.reserve(1)
             place_special(self.v, self.cells.v, self._keys(), self._work, slot, cls, now)
-        members = self.cells.members
-        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
-        if missing:
-            members.reserve(missing)
-            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
 
     def _reserve(self, records: int, id_bytes: int) -> None:
         self.ids.reserve(records, id_bytes)

@@ -11,6 +11,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from bigfleet.engine.view import View
 
@@ -96,6 +97,8 @@ def _plain(values: Any) -> bool:
 
 
 def _frozen(value: Any) -> bool:
+    if isinstance(value, Struct):
+        return value.__struct_config__.frozen
     return is_dataclass(value) and bool(getattr(type(value), "__dataclass_params__").frozen)  # noqa: B009
 
 
