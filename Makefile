@@ -73,7 +73,7 @@ sim: $(READY) ## every shipped scenario against its golden trace
 
 soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines, inline and in full protocol; uber-5k against its limit
 	@failed=0; \
-	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --within 30 --json docs/evidence/sim-soak.json || failed=1; \
+	$(BIN)/python -m bench sim --json docs/evidence/sim-soak.json || failed=1; \
 	$(BIN)/fauxctl run uber-5k --within 5 --json docs/evidence/sim-uber-5k.json || failed=1; \
 	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --full-protocol --json docs/evidence/sim-soak-full-protocol.json || failed=1; \
 	exit $$failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ from bigfleet.model.machine import MachineState as S
 from bigfleet.shard import events as ev
 from bigfleet.shard.backoff import Rests, delay
 from bigfleet.shard.config import ConfigError, ShardConfig, parse_duration, read_settings
+from bigfleet.shard.core import ShardCore
 from bigfleet.shard.failures import LocalFailures
 from bigfleet.shard.matching import parse_canonical
 from bigfleet.shard.operations import STAGES, Stage
-from bigfleet.shard.outbox import Outbox
+from bigfleet.shard.outbox import Outbox, Renderer
 from bigfleet.shard.quarantine import Baseline
 from bigfleet.shard.records import Fleet
 from bigfleet.shard.timers import Timers
@@ -26,7 +28,7 @@ from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import shape_of
 
 CORE_TEXT = """
-backoff bootstrap calls capacity config core cross_drains cycle decisions demand drains emission events executor
+backoff bootstrap calls capacity config core counts cross_drains cycle decisions demand drains emission events executor
 failures fencing intake intents lifecycle matching members names nodes operations outbox ownership published quarantine
 rails reconcile records readmodel rereads resume sessions shortfalls stamps state story timers turn twins
 """
@@ -163,24 +165,19 @@ def test_every_stage_can_end_and_none_leaves_the_end() -> None:
 # -------------------------------------------------------------------------------------------------------- outbox
 
 
-class Plain:
-    """Renders keys as they are."""
-
-    def node(self, cluster: str, machine: str, *, draining: bool) -> ev.NodeState:
-        return ev.NodeState(machine, cluster, S.DRAINING if draining else S.IDLE, machine, "", "", None)
-
-    def hint(self, cluster: str, fingerprint: str) -> ev.AvailableCapacity | None:
-        return ev.AvailableCapacity(fingerprint, (), 1, "HIGH", 0.0)
-
-    def members(self, cluster: str) -> tuple[str, ...]:
-        return ("m1", "m2")
-
-    def still_wanted(self, request: ev.BootstrapRequest) -> bool:
-        return request.request_id != "stale"
+# Renders keys as they are.
+PLAIN = Renderer(
+    node=lambda cluster, machine, draining: ev.NodeState(
+        machine, cluster, S.DRAINING if draining else S.IDLE, machine, "", "", None
+    ),
+    hint=lambda _cluster, fingerprint: ev.AvailableCapacity(fingerprint, (), 1, "HIGH", 0.0),
+    members=lambda _cluster: ("m1", "m2"),
+    still_wanted=lambda request: request.request_id != "stale",
+)
 
 
 def drained(outbox: Outbox, limit: int = 100) -> list[ev.Frame]:
-    return outbox.take("c", limit, Plain(), lambda hint: None)
+    return outbox.take("c", limit, PLAIN, lambda hint: None)
 
 
 def request(id: str) -> ev.BootstrapRequest:
@@ -269,16 +266,16 @@ def test_a_machine_that_is_not_owned_is_kept_from_the_engine() -> None:
     assert batch is not None and batch.state.tolist() == [REMOVED]
     fleet.change(record, host="h2")
     assert fleet.batch({}) is None
-    assert not +fleet.states and not +fleet.dollars
+    assert not +fleet.counts.states and not +fleet.counts.dollars
     fleet.validate()
 
 
 def test_counts_follow_and_emptied_label_sets_disappear() -> None:
     fleet = Fleet()
     record = fleet.add("m", "m", S.IDLE, shape_of("p", price=0.35), owned=True, host="h")
-    assert +fleet.states == {(S.IDLE, 3, 1): 1} and fleet.dollars[""] == 350_000
+    assert +fleet.counts.states == {(S.IDLE, 3, 1): 1} and fleet.counts.dollars[""] == 350_000
     fleet.change(record, state=S.CONFIGURED, cluster="c", stamp=Stamp(interruption_dollars=3.0))
-    assert +fleet.states == {(S.CONFIGURED, 3, 5): 1} and dict(+fleet.dollars) == {"c": 350_000}
+    assert +fleet.counts.states == {(S.CONFIGURED, 3, 5): 1} and dict(+fleet.counts.dollars) == {"c": 350_000}
     assert fleet.of_cluster("c") == ["m"]
 
 
@@ -303,8 +300,8 @@ def test_counts_of_clusters_that_are_gone_are_dropped() -> None:
         if number % 100 == 0:
             fleet.compact()
     fleet.validate()
-    assert len(fleet.clusters) + len(fleet.dollars) < 5_000
-    assert +fleet.clusters == {} and +fleet.dollars == {"": 1_000_000}
+    assert len(fleet.counts.clusters) + len(fleet.counts.dollars) < 5_000
+    assert +fleet.counts.clusters == {} and +fleet.counts.dollars == {"": 1_000_000}
 
 
 def test_how_often_a_machine_got_stuck_is_forgotten_in_the_end() -> None:
@@ -316,3 +313,8 @@ def test_how_often_a_machine_got_stuck_is_forgotten_in_the_end() -> None:
     failures.prune(again + 61 * 60 * SECOND)
     fresh = failures.note("m", S.CONFIGURED, again + 61 * 60 * SECOND, stuck=True)
     assert fresh - (again + 61 * 60 * SECOND) == first
+
+
+def test_every_event_has_an_owner() -> None:
+    core = ShardCore(ShardConfig(), ev.JournalState(1))
+    assert set(core.owners) == set(get_args(ev.Event))

@@ -133,7 +133,7 @@ class Calls:
         state.turn.emit(
             CallProvider(
                 op=self._last,
-                provider=operation.machine.provider,
+                provider=operation.machine.shape.provider,
                 kind=operation.call,
                 machine=operation.machine.id,
                 fence=state.fencing.next(),

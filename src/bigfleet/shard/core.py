@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
-from typing import assert_never
+from typing import Any
 
 from bigfleet.model.names import REFERRALS
 from bigfleet.shard.calls import LANE_TIMER
@@ -24,9 +24,7 @@ from bigfleet.shard.cycle import Cycle
 from bigfleet.shard.demand import Demand
 from bigfleet.shard.emission import Emission
 from bigfleet.shard.events import (
-    AvailableCapacity,
     BootstrapAnswered,
-    BootstrapRequest,
     CallDone,
     CallFailed,
     CloseCode,
@@ -41,7 +39,6 @@ from bigfleet.shard.events import (
     ListFailed,
     MachineRead,
     NodeReported,
-    NodeState,
     OwnershipReceived,
     RailsSet,
     ReadFailed,
@@ -61,6 +58,7 @@ from bigfleet.shard.executor import Executor
 from bigfleet.shard.lifecycle import Lifecycle
 from bigfleet.shard.nodes import Nodes
 from bigfleet.shard.operations import Stage
+from bigfleet.shard.outbox import Renderer
 from bigfleet.shard.ownership import Ownership
 from bigfleet.shard.published import ClusterView, MachineView, Published
 from bigfleet.shard.rails import Rails
@@ -96,6 +94,9 @@ class ShardCore:
         self.resume = Resume(state, self.executor, boot)
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
         self.hints = Hints(state, self.demand)
+        self._frames = Renderer(
+            self.nodes.render, self.hints.render, self.nodes.members, self.executor.bootstraps.still_wanted
+        )
         self.cycle = Cycle(state, self.demand, self.executor, self.reconcile, self.rails, self.hints)
         self._last = LastStep()
         self.read = ReadModel(
@@ -110,6 +111,31 @@ class ShardCore:
             self.reconcile,
             self._last,
         )
+        # Whose business an event is.
+        self.owners: dict[type, Callable[[Any], object]] = {
+            SessionOpened: self._open,
+            HelloRepeated: self._greet,
+            SessionClosed: self._close,
+            SessionWritable: self._write,
+            RollupReceived: self.demand.receive,
+            BootstrapAnswered: self.executor.bootstraps.answered,
+            ReclaimAcked: lambda _: None,  # an operator that has begun to drain: nothing follows from it
+            DrainReported: self.executor.drains.reported,
+            NodeReported: self.nodes.reported,
+            ListArrived: self._listed,
+            ListFailed: self.reconcile.failed,
+            MachineRead: self.reconcile.read,
+            ReadFailed: self.reconcile.read_failed,
+            CallDone: self.executor.call_done,
+            CallFailed: self.executor.call_failed,
+            StepDone: self._decided,
+            TimerDue: self._timers,
+            RailsSet: self._switch,
+            OwnershipReceived: self._owned,
+            TransferAsked: self.ownership.release,
+            DrainAsked: lambda asked: self.cross_drains.carry_out(asked, self._last.cycle),
+            TermSeen: lambda seen: self.state.fencing.accept_term(seen.term),
+        }
         self._due: dict[str, Callable[[str], None]] = {
             OPERATION_TIMER: self.executor.overdue,
             LIST_TIMER: self.reconcile.begin,
@@ -134,7 +160,7 @@ class ShardCore:
     def handle(self, event: Event, now: int) -> list[Instruction]:
         """One event; returns what to do about it, in order."""
         self.state.begin(now)
-        self._give(event)
+        self.owners[type(event)](event)
         return self._end()
 
     def next_timer(self) -> int | None:
@@ -144,73 +170,35 @@ class ShardCore:
     def _end(self) -> list[Instruction]:
         if not self.state.halted:
             self.executor.calls.dispatch()
-        self.rereads.dispatch()
+        if self.rereads.queued:
+            self.rereads.dispatch()
         self.cycle.consider()
         self._published = None
         return self.state.turn.end()
 
-    def _give(self, event: Event) -> None:
-        match event:
-            case SessionWritable():
-                self._write(event)
-            case RollupReceived():
-                self.demand.receive(event)
-            case CallDone():
-                self.executor.call_done(event)
-            case CallFailed():
-                self.executor.call_failed(event)
-            case BootstrapAnswered():
-                self.executor.bootstraps.answered(event)
-            case StepDone():
-                self._decided(event)
-            case TimerDue():
-                self._timers()
-            case ListArrived():
-                self.reconcile.arrived(event)
-                if event.complete and event.full:
-                    self.resume.finish(event.provider)
-            case ListFailed():
-                self.reconcile.failed(event)
-            case MachineRead():
-                self.reconcile.read(event)
-            case ReadFailed():
-                self.reconcile.read_failed(event)
-            case SessionOpened():
-                self._open(event)
-            case SessionClosed():
-                self._close(event)
-            case HelloRepeated():
-                if (session := self.state.sessions.get(event.session)) is not None:
-                    self.state.sessions.greet(session)
-            case DrainReported():
-                self.executor.drains.reported(event)
-            case ReclaimAcked():
-                pass  # an operator that has begun to drain: nothing follows from it
-            case NodeReported():
-                self.nodes.reported(event)
-            case RailsSet():
-                self._switch(event)
-            case OwnershipReceived():
-                self.ownership.receive(event)
-                if self.ownership.table is event and event.clusters is not None:
-                    self.demand.bind(frozenset(event.clusters))
-                    for session in list(self.state.sessions):
-                        self._refer(session)
-            case TransferAsked():
-                self.ownership.release(event)
-            case DrainAsked():
-                self.cross_drains.carry_out(event, self._last.cycle)
-            case TermSeen():
-                self.state.fencing.accept_term(event.term)
-            case _:
-                assert_never(event)
+    def _listed(self, event: ListArrived) -> None:
+        self.reconcile.arrived(event)
+        if event.complete and event.full:
+            self.resume.finish(event.provider)
 
-    def _timers(self) -> None:
+    def _owned(self, event: OwnershipReceived) -> None:
+        self.ownership.receive(event)
+        if self.ownership.table is event and event.clusters is not None:
+            self.demand.bind(frozenset(event.clusters))
+            for session in list(self.state.sessions):
+                self._refer(session)
+
+    def _timers(self, _event: TimerDue) -> None:
         while (timer := self.state.timers.take(self.state.now)) is not None:
             kind, key = timer
             self._due[kind](key)
 
     # --------------------------------------------------------------------------------------------------------- sessions
+
+    def _greet(self, event: HelloRepeated) -> None:
+        session = self.state.sessions.get(event.session)
+        if session is not None:
+            self.state.sessions.greet(session)
 
     def _open(self, event: SessionOpened) -> None:
         session = self.state.sessions.open(event)
@@ -244,27 +232,11 @@ class ShardCore:
             return
         session.awake = False
         frames = session.outbox.take(
-            session.cluster, max(1, event.limit), self, lambda hint: self.hints.sent(session, hint)
+            session.cluster, max(1, event.limit), self._frames, lambda hint: self.hints.sent(session, hint)
         )
         for frame in frames:
             self.state.turn.emit(SendFrame(session.id, frame))
         self.state.sessions.wake(session)
-
-    def node(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
-        """Renderer of the outbox."""
-        return self.nodes.render(cluster, machine, draining=draining)
-
-    def hint(self, cluster: str, fingerprint: str) -> AvailableCapacity | None:
-        """Renderer of the outbox."""
-        return self.hints.render(cluster, fingerprint)
-
-    def members(self, cluster: str) -> tuple[str, ...]:
-        """Renderer of the outbox."""
-        return self.nodes.members(cluster)
-
-    def still_wanted(self, request: BootstrapRequest) -> bool:
-        """Renderer of the outbox."""
-        return self.executor.bootstraps.still_wanted(request)
 
     # -------------------------------------------------------------------------------------------------------- decisions
 

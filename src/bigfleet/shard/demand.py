@@ -72,7 +72,7 @@ class Demand:
 
     def __init__(self, state: ShardState, boot: JournalState) -> None:
         self._state = state
-        self.quarantine = Quarantine(state.turn, state.config.policy().guard, boot.rows)
+        self.quarantine = Quarantine(state, state.config.policy().guard, boot.rows)
         self.clusters: dict[str, ClusterDemand] = {}
         self.buckets: Counter[int] = Counter()
         self._waiting: dict[str, Submitted] = {}

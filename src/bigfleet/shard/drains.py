@@ -140,13 +140,10 @@ class Drains:
 
     def cancellable(self, operation: Operation) -> bool:
         """Whether returning demand may take this drain back."""
+        if operation.stage != EVICTING or operation.kind != RECLAIM:
+            return False
         session = self._state.sessions.of(operation.cluster)
-        return (
-            operation.kind == RECLAIM
-            and operation.stage == EVICTING
-            and session is not None
-            and session.can(RECLAIM_CANCEL)
-        )
+        return session is not None and session.can(RECLAIM_CANCEL)
 
     def tell_cancelled(self, operation: Operation) -> None:
         """The operator need not go on; one that is away gives up by itself when nobody claims the drain."""

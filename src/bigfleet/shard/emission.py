@@ -103,7 +103,7 @@ class Emission:
 
     def ended(self, operation: Operation, outcome: str, detail: str) -> None:
         """An operation is over: count it, audit it, remember it."""
-        kind = _kind(operation.kind)
+        kind = _KINDS[operation.kind]
         key = operation.machine.key
         self._state.turn.count(OUTCOMES, kind, outcome)
         if outcome not in ("success", "cancelled"):
@@ -220,7 +220,7 @@ class Emission:
             self._state.turn.log(
                 "info",
                 "dry-run: would execute action",
-                kind=_kind(action.kind),
+                kind=_KINDS[action.kind],
                 machine=action.machine,
                 cluster=action.cluster,
                 reason=_REASONS[action.reason],
@@ -230,12 +230,12 @@ class Emission:
 
     def _refuse(self, action: Action, cycle: int, outcome: str, *, counted: bool = True) -> None:
         if counted:
-            self._state.turn.count(OUTCOMES, _kind(action.kind), outcome)
+            self._state.turn.count(OUTCOMES, _KINDS[action.kind], outcome)
         self._audit(
             ActionTaken(
                 self._state.now,
                 cycle,
-                _kind(action.kind),
+                _KINDS[action.kind],
                 action.machine,
                 action.cluster,
                 action.need.fingerprint if action.need is not None else "",
@@ -273,7 +273,7 @@ class Emission:
             Disposition.DRYRUN: "bigfleet_shard_actions_dryrun_total",
         }
         for (disposition, kind), amount in sorted(counts.items()):
-            turn.count(names[disposition], _kind(kind), amount=amount)
+            turn.count(names[disposition], _KINDS[kind], amount=amount)
         if deduped:
             turn.count("bigfleet_shard_actions_deduped_total", amount=deduped)
         acquired = sum(n for (d, kind), n in counts.items() if d == EMIT and kind in ACQUISITIONS)
@@ -286,7 +286,3 @@ class Emission:
 
 def _value(record: Record, key: str) -> str | None:
     return attribute(record.key, record.shape, key)
-
-
-def _kind(kind: ActionKind) -> str:
-    return _KINDS[kind]

@@ -96,7 +96,7 @@ class Executor:
 
     def begin(self, operation: Operation) -> None:
         """Move the machine, journal the intent, take the first step."""
-        if operation.is_drain:
+        if operation.kind in DRAINS:
             self.begin_drain(operation)
             return
         record = operation.machine
@@ -159,7 +159,7 @@ class Executor:
         if operation is None:
             return
         record, listed = operation.machine, event.record
-        self.calls.heard(record.provider, alive=True)
+        self.calls.heard(record.shape.provider, alive=True)
         self._state.answered[record.key] = self._state.now
         flaw = flaw_of(listed, record.shape)
         if flaw is not None or listed.id != record.id:
@@ -223,8 +223,10 @@ class Executor:
         if listed.state == before and operation.stage != AWAITING:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host)
             return True
-        if listed.state != before and self._advance(operation, listed):
-            return True
+        if listed.state != before:
+            self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
+            if self._advance(operation, listed):
+                return True
         undone = listed.state == before
         detail = f"undone by the provider: {_seen(listed)}" if undone else f"the provider shows {_seen(listed)}"
         if operation.call == CREATE and undone:
@@ -267,10 +269,8 @@ class Executor:
         if listed.state == FAILED:
             self._provider_failed(operation, listed)
         elif listed.state == during and mine:
-            self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
             self._await(operation)
         elif listed.state == after and mine:
-            self._lifecycle.refresh(operation.machine, listed.shape, None)
             self._complete(operation, listed)
         else:
             return False
@@ -396,7 +396,7 @@ class Executor:
         self._state.timers.cancel(TIMER, operation.machine.key)
         self._state.operations.remove(operation)
         operation.to(DONE)
-        self._state.turn.erase(Table.DRAIN if operation.is_drain else Table.INTENT, operation.journal_key)
+        self._state.turn.erase(Table.DRAIN if operation.kind in DRAINS else Table.INTENT, operation.journal_key)
         operation.blob = b""
         self._finished(operation, outcome, detail)
 

@@ -46,8 +46,7 @@ class Lifecycle:
         if to not in _MAY_BELONG:
             cluster, stamp = "", NO_STAMP
         self._state.fleet.change(record, state=to, cluster=cluster, stamp=stamp, host=host, error=error)
-        text = f"{before.label} → {to.label}: {why}" if before != to else why
-        self._state.stories.tell(record.key, self._state.now, text)
+        self._state.stories.tell(record.key, self._state.now, why, before, to)
         if to != CREATING:
             self._notify(record, owner, before)
         if wake:

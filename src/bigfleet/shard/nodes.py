@@ -84,7 +84,8 @@ class Nodes:
             key for key in self._state.fleet.of_cluster(cluster) if self._state.fleet.machines[key].state != CREATING
         )
 
-    def render(self, cluster: str, machine: str, *, draining: bool) -> NodeState:
+    def render(self, cluster: str, machine: str, draining: bool) -> NodeState:
+        """The machine as the cluster sees it now; `draining` shows it as it was while it drained."""
         record = self._state.fleet.machines.get(machine)
         if record is None:
             return NodeState(machine, cluster, SPECULATIVE, self.name(cluster, machine), "", "", None)

@@ -5,7 +5,7 @@ STAGES is the whole transition table; anything else is a bug. Operations carry f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -100,7 +100,7 @@ class Operation(Struct, eq=False):
 
     @property
     def journal_key(self) -> str:
-        return f"{self.machine.provider}/{self.machine.id}"
+        return f"{self.machine.shape.provider}/{self.machine.id}"
 
     @property
     def is_drain(self) -> bool:
@@ -115,10 +115,12 @@ class Operation(Struct, eq=False):
 class Operations:
     """All operations under way, by machine and by cluster."""
 
-    __slots__ = ("_by_cluster", "_by_machine")
+    __slots__ = ("_by_cluster", "_by_machine", "on")
 
     def __init__(self) -> None:
         self._by_machine: dict[str, Operation] = {}
+        # The operation on a machine, None if there is none.
+        self.on: Callable[[str], Operation | None] = self._by_machine.get
         self._by_cluster: dict[str, dict[str, Operation]] = {}
 
     def __len__(self) -> int:
@@ -126,9 +128,6 @@ class Operations:
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_machine.values())
-
-    def on(self, machine: str) -> Operation | None:
-        return self._by_machine.get(machine)
 
     def of_cluster(self, cluster: str) -> list[Operation]:
         return list(self._by_cluster.get(cluster, {}).values())

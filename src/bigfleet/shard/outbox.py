@@ -8,7 +8,7 @@ operations of the cluster. Outliving the session is not its business: a new sess
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from bigfleet.shard.events import (
     Acknowledgement,
@@ -20,20 +20,18 @@ from bigfleet.shard.events import (
     ReclaimInstruction,
     ResyncEnd,
 )
+from bigfleet.shard.members import DRAINING
 
 T = TypeVar("T")
 
 
-class Renderer(Protocol):
+class Renderer(NamedTuple):
     """Turns keys into frames as things stand at the moment of sending."""
 
-    def node(self, cluster: str, machine: str, *, draining: bool) -> NodeState: ...
-
-    def hint(self, cluster: str, fingerprint: str) -> AvailableCapacity | None: ...
-
-    def members(self, cluster: str) -> tuple[str, ...]: ...
-
-    def still_wanted(self, request: BootstrapRequest) -> bool: ...
+    node: Callable[[str, str, bool], NodeState]
+    hint: Callable[[str, str], AvailableCapacity | None]
+    members: Callable[[str], tuple[str, ...]]
+    still_wanted: Callable[[BootstrapRequest], bool]
 
 
 class Outbox:
@@ -105,7 +103,7 @@ class Outbox:
     def node(self, machine: str, *, draining: bool) -> None:
         """The machine's state changed. When there is no room the oldest entry goes, and all is told again later."""
         self._nodes[machine] = draining or self._nodes.pop(machine, False)
-        if self.coalesced > self._limit:
+        if len(self._nodes) + len(self._hints) > self._limit:
             lane = self._hints or self._nodes
             del lane[next(iter(lane))]
             self._forgot = True
@@ -133,13 +131,17 @@ class Outbox:
             if render.still_wanted(request):
                 out.append(request)
         while self._replay and len(out) < limit:
-            out.append(render.node(cluster, self._replay.pop(), draining=False))
+            out.append(render.node(cluster, self._replay.pop(), False))
         if self._resync_end and not self._replay and len(out) < limit:
             self._resync_end = False
             out.append(ResyncEnd(render.members(cluster)))
         while self._nodes and len(out) < limit:
             machine = next(iter(self._nodes))
-            out.extend(self._states(cluster, machine, self._nodes.pop(machine), render))
+            drained = self._nodes.pop(machine)
+            current = render.node(cluster, machine, False)
+            if drained and current.state != DRAINING:
+                out.append(render.node(cluster, machine, True))
+            out.append(current)
         while self._hints and len(out) < limit:
             fingerprint = next(iter(self._hints))
             del self._hints[fingerprint]
@@ -148,13 +150,6 @@ class Outbox:
                 out.append(hint)
                 sent(hint)
         return out
-
-    def _states(self, cluster: str, machine: str, draining: bool, render: Renderer) -> list[NodeState]:
-        current = render.node(cluster, machine, draining=False)
-        if not draining:
-            return [current]
-        told = render.node(cluster, machine, draining=True)
-        return [told] if told.state == current.state else [told, current]
 
     def validate(self) -> None:
         assert self.coalesced <= self._limit, f"outbox holds {self.coalesced} coalesced frames, limit {self._limit}"

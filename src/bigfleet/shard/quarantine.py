@@ -15,7 +15,7 @@ from msgspec.json import encode
 from bigfleet.engine.batches import Rollup
 from bigfleet.engine.policy import RollupGuard
 from bigfleet.shard.events import Table
-from bigfleet.shard.turn import Turn
+from bigfleet.shard.state import ShardState
 
 _WORTH_WRITING = 0.25
 
@@ -63,8 +63,9 @@ class Held:
 class Quarantine:
     """Baselines in the journal and roll-ups held back on their account."""
 
-    def __init__(self, turn: Turn, guard: RollupGuard, rows: Mapping[tuple[Table, str], str]) -> None:
-        self._turn = turn
+    def __init__(self, state: ShardState, guard: RollupGuard, rows: Mapping[tuple[Table, str], str]) -> None:
+        self._state = state
+        self._turn = state.turn
         self._guard = guard
         self._journalled: dict[str, Baseline] = {}
         self._first: set[str] = set()
@@ -90,7 +91,7 @@ class Quarantine:
         if not self._journalled[cluster].makes_suspicious(Baseline.of(rollup), self._guard):
             return True
         held = self._note_held(cluster)
-        since_first = self._turn.now - held.since
+        since_first = self._state.now - held.since
         if held.count >= self._guard.consecutive and since_first >= self._guard.min_duration_ns:
             return True
         self._warn(cluster, len(rollup), held)
@@ -135,7 +136,7 @@ class Quarantine:
             self._turn.erase(Table.GUARD, cluster)
 
     def _note_held(self, cluster: str) -> Held:
-        held = self._held.setdefault(cluster, Held(0, self._turn.now))
+        held = self._held.setdefault(cluster, Held(0, self._state.now))
         held.count += 1
         return held
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bigfleet.shard.backoff import breakers
+from bigfleet.shard.counts import MICRO
 from bigfleet.shard.decisions import StepResult
 from bigfleet.shard.demand import Demand
 from bigfleet.shard.emission import Emission
@@ -16,7 +17,7 @@ from bigfleet.shard.ownership import Ownership
 from bigfleet.shard.published import ClusterView, MachineView, ProviderHealth, Published
 from bigfleet.shard.rails import Rails
 from bigfleet.shard.reconcile import Reconcile
-from bigfleet.shard.records import MICRO, Record
+from bigfleet.shard.records import Record
 from bigfleet.shard.rereads import Rereads
 from bigfleet.shard.shortfalls import Short
 from bigfleet.shard.state import ShardState
@@ -50,7 +51,7 @@ class ReadModel:
 
     def publish(self) -> Published:
         """This moment as one value."""
-        state, fleet, last = self.state, self.state.fleet, self.last
+        state, counts, last = self.state, self.state.fleet.counts, self.last
         ready = self.reconcile.all_listed
         waiting = sorted(view.name for view in self.reconcile.providers.values() if not view.listed)
         return Published(
@@ -63,10 +64,10 @@ class ReadModel:
             epoch=state.fencing.epoch,
             term=state.fencing.term,
             ownership_version=self.ownership.version,
-            machines=sum(fleet.states.values()),
-            states=dict(+fleet.states),
-            cells=dict(+fleet.cells),
-            dollars_per_hour=sum(fleet.dollars.values()) / MICRO,
+            machines=sum(counts.states.values()),
+            states=dict(+counts.states),
+            cells=dict(+counts.cells),
+            dollars_per_hour=sum(counts.dollars.values()) / MICRO,
             demand_rows=dict(+self.demand.buckets),
             shortfalls=last.shortfalls,
             quarantined=self.demand.quarantine.held,
@@ -96,9 +97,9 @@ class ReadModel:
 
     def clusters(self) -> tuple[ClusterView, ...]:
         """Every cluster that has demand, machines or a stream, by name."""
-        fleet = self.state.fleet
+        counts = self.state.fleet.counts
         states: dict[str, dict[int, int]] = {}
-        for (cluster, machine_state), count in fleet.clusters.items():
+        for (cluster, machine_state), count in counts.clusters.items():
             if count:
                 states.setdefault(cluster, {})[machine_state] = count
         live = {session.cluster: session for session in self.state.sessions}
@@ -114,7 +115,7 @@ class ReadModel:
                     capabilities=frozenset() if session is None else session.capabilities,
                     rows=0 if wanted is None or wanted.rollup is None else len(wanted.rollup),
                     machines=states.get(name, {}),
-                    dollars_per_hour=fleet.dollars[name] / MICRO,
+                    dollars_per_hour=counts.dollars[name] / MICRO,
                     waiting_frames=0 if session is None else len(session.outbox),
                     held_rollups=held.get(name, 0),
                 )

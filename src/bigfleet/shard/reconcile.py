@@ -311,14 +311,15 @@ class Reconcile:
     def _adopt(self, record: Record, listed: ListedMachine) -> None:
         """Nothing of ours is under way: what the provider says is so."""
         key = record.key
-        if key in self._executor.failures and listed.state != FAILED:
-            if not self._executor.failures.recovers(key, listed.state, self._state.now):
-                self._lifecycle.refresh(record, listed.shape, listed.host)
-                look = self._executor.failures.look_again_at(key, self._state.now)
-                self._rereads.ask(record.provider, record.id, look)
-                return
-            self._state.turn.log("info", "machine recovered", machine=key, state=listed.state.label)
-        self._executor.failures.forget(key)
+        failures = self._executor.failures
+        if key in failures:
+            if listed.state != FAILED:
+                if not failures.recovers(key, listed.state, self._state.now):
+                    self._lifecycle.refresh(record, listed.shape, listed.host)
+                    self._rereads.ask(record.provider, record.id, failures.look_again_at(key, self._state.now))
+                    return
+                self._state.turn.log("info", "machine recovered", machine=key, state=listed.state.label)
+            failures.forget(key)
         self._lifecycle.refresh(record, listed.shape, listed.host)
         bound = listed.state in BOUND or listed.state == FAILED
         cluster = listed.cluster if bound else ""
@@ -359,7 +360,7 @@ class Reconcile:
 
     def _too_old(self, record: Record, began: int) -> bool:
         """Older than an answer about this machine, or than a whole List merged since."""
-        return began < max(self._state.answered.get(record.key, 0), self.providers[record.provider].horizon)
+        return began < max(self._state.answered.get(record.key, 0), self.providers[record.shape.provider].horizon)
 
     def _forget_old_answers(self, provider: str, began: int) -> None:
         """The horizon says it all about these."""

@@ -10,23 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from bigfleet.engine.batches import NONE, REMOVED, Ids, MachineBatch, Shape, Stamp
 from bigfleet.model.machine import MachineState
-from bigfleet.model.penalty import bucket_for
+from bigfleet.shard.counts import Counts, Standing
 
 T = TypeVar("T")
 
 NO_STAMP = Stamp()
 _COMPACT_AT = 4096
-MICRO = 1_000_000
-_SPECULATIVE = MachineState.SPECULATIVE
-_FAILED = MachineState.FAILED
-# States in which what a machine costs depends on more than its price.
-_COUNTED_WITH_CARE = frozenset({_SPECULATIVE, _FAILED})
 
 
 class Record:
@@ -49,6 +44,11 @@ class Record:
     @property
     def provider(self) -> str:
         return self.shape.provider
+
+    @property
+    def standing(self) -> Standing | None:
+        """What it is counted by; None when it does not count here."""
+        return (self.state, self.cluster, self.shape, self.stamp, self.host) if self.owned else None
 
     def __repr__(self) -> str:
         return f"<{self.key} {MachineState(self.state).label} {self.cluster}>"
@@ -82,23 +82,21 @@ class Fleet:
         self.machines: dict[str, Record] = {}
         self.bound: dict[str, dict[str, None]] = {}
         self.by_provider: Counter[str] = Counter()
-        # Keys: (state, capacity type, interruption bucket); (type, zone, capacity type, state); (cluster, state);
-        # cluster, counting millionths of a dollar per hour.
-        self.states: Counter[tuple[int, int, int]] = Counter()
-        self.cells: Counter[tuple[str, str, int, int]] = Counter()
-        self.clusters: Counter[tuple[str, int]] = Counter()
-        self.dollars: Counter[str] = Counter()
+        self._counts = Counts()
         self._shapes: Interned[Shape] = Interned()
         self._stamps: Interned[Stamp] = Interned()
         self._names: Interned[str] = Interned()
-        self._changed: dict[str, None] = {}
+        # Machines to tell the engine of → how they were when last counted.
+        self._changed: dict[str, Standing | None] = {}
         self._gone: dict[str, None] = {}
         self._order: list[str] | None = None
         self._qualified = 0
-        self._counts_limit = _COMPACT_AT
-        # What a price or a penalty comes to in counts, worked out once each.
-        self._buckets: dict[float, int] = {}
-        self._micro: dict[float, int] = {}
+
+    @property
+    def counts(self) -> Counts:
+        """How many machines there are of what, as of now."""
+        self._count()
+        return self._counts
 
     def find(self, provider: str, id: str) -> Record | None:
         """The machine with this id at this provider."""
@@ -139,20 +137,22 @@ class Fleet:
             del self._gone[key]
             record.known = True
         self._order = None
-        self._tally(record, 1)
         self._join(record.cluster, key)
         self._changed[key] = None
         return record
 
     def remove(self, record: Record) -> None:
-        self._tally(record, -1)
-        self._leave(record.cluster, record.key)
-        del self.machines[record.key]
-        self._qualified -= record.key != record.id
+        key = record.key
+        counted = self._changed.pop(key) if key in self._changed else record.standing
+        self._counts.enter([(counted, None)])
+        self._leave(record.cluster, key)
+        del self.machines[key]
+        self._qualified -= key != record.id
         self.by_provider[record.shape.provider] -= 1
-        self._changed.pop(record.key, None)
+        if not self.by_provider[record.shape.provider]:
+            del self.by_provider[record.shape.provider]
         if record.known:
-            self._gone[record.key] = None
+            self._gone[key] = None
         self._order = None
 
     def change(
@@ -168,42 +168,29 @@ class Fleet:
         owned: bool | None = None,
     ) -> None:
         """Set what is given; counts and the engine's delta follow."""
-        self._changed[record.key] = None
-        if error is not None:
-            record.error = error
-        if cluster is None and stamp is None and shape is None and owned is None:
-            before = record.state
-            after = before if state is None else state
-            if before not in _COUNTED_WITH_CARE and after not in _COUNTED_WITH_CARE:
-                # Most changes are of the state or the host alone.
-                if host is not None:
-                    record.host = host
-                if after != before:
-                    self._tally_state(record, before, after)
-                    record.state = after
-                return
-        owner = record.cluster
-        self._tally(record, -1)
-        if host is not None:
-            record.host = host
+        key = record.key
+        if key not in self._changed:
+            self._changed[key] = record.standing
         if state is not None:
             record.state = state
-        if cluster is not None:
+        if cluster is not None and cluster != record.cluster:
+            self._leave(record.cluster, key)
             record.cluster = self._names(cluster) if cluster else ""
+            self._join(record.cluster, key)
         if stamp is not None:
             record.stamp = stamp if stamp is NO_STAMP else self._stamps(stamp)
         if shape is not None:
             record.shape = self._shapes(shape)
+        if host is not None:
+            record.host = host
+        if error is not None:
+            record.error = error
         if owned is not None:
             record.owned = owned
-        self._tally(record, 1)
-        if record.cluster != owner:
-            self._leave(owner, record.key)
-            self._join(record.cluster, record.key)
 
     def touch(self, record: Record) -> None:
         """Tell the engine again although the record is the same (its `not_before` moved)."""
-        self._changed[record.key] = None
+        self._changed.setdefault(record.key, record.standing)
 
     @property
     def has_changes(self) -> bool:
@@ -233,16 +220,13 @@ class Fleet:
             self._stamps.keep(record.stamp for record in self.machines.values())
         if self._names.crowded:
             self._names.keep(record.cluster for record in self.machines.values())
-        counts: tuple[Counter[Any], ...] = (self.states, self.cells, self.clusters, self.dollars, self.by_provider)
-        if sum(len(count) for count in counts) > self._counts_limit:
-            for count in counts:
-                _drop_zeros(count)
-            self._counts_limit = max(_COMPACT_AT, 2 * sum(len(count) for count in counts))
+        self._counts.compact()
 
     def batch(self, not_before: dict[str, int]) -> MachineBatch | None:
         """What changed since the last batch, as columns; None when nothing did."""
         if not self.has_changes:
             return None
+        self._count()
         shapes: dict[int, int] = {}
         shape_rows: list[Shape] = []
         clusters: dict[str, int] = {}
@@ -294,17 +278,26 @@ class Fleet:
 
     def validate(self) -> None:
         """Counts and indexes equal what the records say."""
-        twin = Fleet()
+        recounted, by_provider = Counts(), Counter[str]()
+        bound: dict[str, set[str]] = {}
         for record in self.machines.values():
             assert self.find(record.shape.provider, record.id) is record, f"{record} is not found by its identity"
-            twin.by_provider[record.shape.provider] += 1
-            twin._tally(record, 1)
-            twin._join(record.cluster, record.key)
-        for name in ("states", "cells", "clusters", "dollars", "by_provider"):
-            kept, recounted = (+getattr(fleet, name) for fleet in (self, twin))
-            assert kept == recounted, f"count {name} is {kept}, the records say {recounted}"
-        assert self.bound == twin.bound, "the index of bound machines is out of step"
+            by_provider[record.shape.provider] += 1
+            if record.cluster:
+                bound.setdefault(record.cluster, set()).add(record.key)
+        recounted.enter([(None, record.standing) for record in self.machines.values()])
+        for name in ("states", "cells", "clusters", "dollars"):
+            kept, counted = (+getattr(counts, name) for counts in (self.counts, recounted))
+            assert kept == counted, f"count {name} is {kept}, the records say {counted}"
+        assert self.by_provider == by_provider, "the count by provider is out of step"
+        assert {name: set(keys) for name, keys in self.bound.items()} == bound, "the index of bound machines is too"
         assert not self._gone.keys() & self._changed.keys(), "a machine is both changed and gone"
+
+    def _count(self) -> None:
+        """Enter what changed since the last time."""
+        counted = self._changed.values()
+        self._changed = {key: self.machines[key].standing for key in self._changed}
+        self._counts.enter(zip(counted, self._changed.values(), strict=True))
 
     def _join(self, cluster: str, key: str) -> None:
         if cluster:
@@ -319,43 +312,3 @@ class Fleet:
             del members[key]
             if not members:
                 del self.bound[cluster]
-
-    def _tally_state(self, record: Record, before: MachineState, after: MachineState) -> None:
-        """`_tally` for the same machine of the same cluster in another state that costs the same."""
-        if not record.owned:
-            return
-        cluster, shape = record.cluster, record.shape
-        kind, bucket = shape.capacity_type, self._buckets[record.stamp.interruption_dollars]
-        self.states[before, kind, bucket] -= 1
-        self.states[after, kind, bucket] += 1
-        self.cells[shape.instance_type, shape.zone, kind, before] -= 1
-        self.cells[shape.instance_type, shape.zone, kind, after] += 1
-        if cluster:
-            self.clusters[cluster, before] -= 1
-            self.clusters[cluster, after] += 1
-
-    def _tally(self, record: Record, sign: int) -> None:
-        if not record.owned:
-            return
-        cluster, shape, state = record.cluster, record.shape, record.state
-        dollars, kind = record.stamp.interruption_dollars, shape.capacity_type
-        bucket = self._buckets.get(dollars)
-        if bucket is None:
-            bucket = self._buckets[dollars] = bucket_for(dollars)
-        self.states[state, kind, bucket] += sign
-        self.cells[shape.instance_type, shape.zone, kind, state] += sign
-        if cluster:
-            self.clusters[cluster, state] += sign
-        if state != _SPECULATIVE and (state != _FAILED or record.host):  # a slot costs nothing
-            price = shape.price
-            micro = self._micro.get(price)
-            if micro is None:
-                if len(self._micro) >= _COMPACT_AT:
-                    self._micro.clear()  # prices that move all the time
-                micro = self._micro[price] = round(price * MICRO)
-            self.dollars[cluster] += sign * micro
-
-
-def _drop_zeros(count: Counter[Any]) -> None:
-    for key in [key for key, number in count.items() if not number]:
-        del count[key]

@@ -22,18 +22,19 @@ class Rereads:
         self._state = state
         self._waiting: dict[str, Identity] = {}
         self._due: dict[str, deque[str]] = {}
-        self._queued: set[Identity] = set()
+        # Due, and waiting for a Get.
+        self.queued: set[Identity] = set()
         self._inflight: set[Identity] = set()
         self._running: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._queued) + len(self._inflight)
+        return len(self._waiting) + len(self.queued) + len(self._inflight)
 
     def ask(self, provider: str, id: str, at: int) -> None:
         """Get the machine at that instant, or earlier if that was agreed already."""
         name = f"{provider}/{id}"
         known = self._state.timers.due_at(TIMER, name)
-        if (provider, id) in self._queued or (known is not None and known <= at):
+        if (provider, id) in self.queued or (known is not None and known <= at):
             return
         self._waiting[name] = (provider, id)
         self._state.timers.arm(TIMER, name, at)
@@ -46,7 +47,7 @@ class Rereads:
         if identity in self._inflight:
             self.ask(*identity, self._state.now + SECOND)
             return
-        self._queued.add(identity)
+        self.queued.add(identity)
         self._due.setdefault(identity[0], deque()).append(identity[1])
 
     def answered(self, provider: str, id: str) -> None:
@@ -59,7 +60,7 @@ class Rereads:
         for provider, queue in self._due.items():
             while queue and self._running[provider] < self._state.config.read_concurrency:
                 identity = (provider, queue.popleft())
-                self._queued.discard(identity)
+                self.queued.discard(identity)
                 self._inflight.add(identity)
                 self._running[provider] += 1
                 self._state.turn.emit(StartRead(*identity))

@@ -6,7 +6,7 @@ which frames are true after a reconnect is decided by those who own the facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bigfleet.model.names import ACK_OUTCOMES, RESYNC_END
 from bigfleet.shard.events import (
@@ -53,6 +53,8 @@ class Sessions:
         self._limit = outbox_limit
         self._by_id: dict[int, Session] = {}
         self._by_cluster: dict[str, Session] = {}
+        # The live session of a cluster, None if there is none.
+        self.of: Callable[[str], Session | None] = self._by_cluster.get
         self._seen: dict[str, frozenset[str]] = {}
 
     def __len__(self) -> int:
@@ -64,9 +66,6 @@ class Sessions:
     def get(self, id: int) -> Session | None:
         """The live session with this id; None also for one that was replaced."""
         return self._by_id.get(id)
-
-    def of(self, cluster: str) -> Session | None:
-        return self._by_cluster.get(cluster)
 
     def last_capabilities(self, cluster: str) -> frozenset[str] | None:
         """What the cluster's operator announced last; None if it was never here."""

@@ -15,6 +15,7 @@ Metadata = tuple[tuple[str, str], ...]
 _REMEMBERED = 1024
 
 
+@lru_cache(_REMEMBERED)
 def stamp_of(profile: Profile, group: str) -> Stamp:
     """What a machine carries once it is bound for a need."""
     return Stamp(

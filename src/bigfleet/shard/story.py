@@ -5,8 +5,10 @@ Bounded twice: lines per machine, and machines (the ones least recently heard of
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import NamedTuple
+
+from bigfleet.model.machine import MachineState
 
 LINES_PER_MACHINE = 32
 MACHINES = 20_000
@@ -19,25 +21,36 @@ class StoryLine(NamedTuple):
     text: str
 
 
+# A line as it is kept; a move is put into words when somebody reads it.
+_Kept = tuple[int, str, MachineState | None, MachineState | None]
+
+
 class Stories:
     """Machine → its last lines, oldest first."""
 
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, list[tuple[int, str]]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[_Kept]] = OrderedDict()
 
-    def tell(self, machine: str, at: int, text: str) -> None:
+    def tell(
+        self, machine: str, at: int, text: str, before: MachineState | None = None, after: MachineState | None = None
+    ) -> None:
+        """Something happened, or `before` became `after` because of it."""
         lines = self._lines.get(machine)
         if lines is None:
-            lines = self._lines[machine] = []
+            lines = self._lines[machine] = deque(maxlen=LINES_PER_MACHINE)
             if len(self._lines) > MACHINES:
                 self._lines.popitem(last=False)
         else:
             self._lines.move_to_end(machine)
-        lines.append((at, text))
-        if len(lines) > LINES_PER_MACHINE:
-            del lines[0]
+        lines.append((at, text, before, after))
 
     def of(self, machine: str) -> tuple[StoryLine, ...]:
-        return tuple(StoryLine(at, text) for at, text in self._lines.get(machine, ()))
+        return tuple(
+            StoryLine(at, _worded(text, before, after)) for at, text, before, after in self._lines.get(machine, ())
+        )
+
+
+def _worded(text: str, before: MachineState | None, after: MachineState | None) -> str:
+    return text if before is None or after is None or before == after else f"{before.label} → {after.label}: {text}"

@@ -1,4 +1,4 @@
-"""One call of `handle`: the instant, and the instructions gathered so far in the order they must be performed.
+"""One call of `handle`: the instructions gathered so far in the order they must be performed.
 
 Journal rows of a turn are merged and put first, so nothing that follows from a decision happens before it is durable;
 a turn that only erases rows leaves them to be written at leisure.
@@ -6,37 +6,33 @@ a turn that only erases rows leaves them to be written at leisure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bigfleet.shard.events import Count, Instruction, Journal, Log, Observe, Table
 
 
 class Turn:
     """Collects what one event leads to."""
 
-    __slots__ = ("_lazy", "_out", "_rows", "now")
+    __slots__ = ("_lazy", "_out", "_rows", "emit")
 
     def __init__(self) -> None:
-        self.now = 0
         self._out: list[Instruction] = []
+        # The list's own method: nothing is called as often.
+        self.emit: Callable[[Instruction], None] = self._out.append
         self._rows: dict[tuple[Table, str], tuple[Table, str, str | None]] = {}
         self._lazy = True
 
-    def begin(self, now: int) -> None:
-        # Clocks jump back; the core's time does not, so ages and deadlines stay ordered.
-        if now > self.now:
-            self.now = now
-
     def end(self) -> list[Instruction]:
         """Everything of this turn; the next one starts empty."""
-        out, self._out = self._out, []
+        out = self._out.copy()
+        self._out.clear()
         if self._rows:
             journal = Journal(tuple(self._rows.values()), self._lazy)
             out.insert(len(out) if self._lazy else 0, journal)
             self._rows = {}
             self._lazy = True
         return out
-
-    def emit(self, instruction: Instruction) -> None:
-        self._out.append(instruction)
 
     def write(self, table: Table, key: str, value: str, *, lazy: bool = False) -> None:
         """Journal a row; what this turn emits waits for it unless `lazy`."""

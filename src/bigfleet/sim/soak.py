@@ -217,15 +217,21 @@ class Soak:
 
 
 def run_soak(
-    config: SoakConfig, engine: Callable[[], Any], progress: Callable[[float], None] | None = None
+    config: SoakConfig,
+    engine: Callable[[], Any],
+    progress: Callable[[float], None] | None = None,
+    each: Callable[[float], None] | None = None,
 ) -> SoakReport:
-    """Play a soak to its end and judge it."""
+    """Play a soak to its end and judge it; `each` hears how many seconds every cycle took."""
     soak = Soak(config, engine)
     early = 0.0
     began, worked = time.perf_counter(), time.process_time()
     with as_when_serving():
         for number in range(config.cycles):
+            begin = time.perf_counter()
             soak.cycle(number)
+            if each is not None:
+                each(time.perf_counter() - begin)
             if number % config.check_every == 0:
                 soak.core.validate()
                 if number <= config.cycles // 10:
