@@ -48,7 +48,8 @@ SLICE = 131_072
 NEVER = 2**63 - 1
 # Up to so many records a set of numbers is found faster by Python.
 _FEW = 64
-_NO_STATES = np.zeros(0, np.uint8)
+_NO_FLAGS = np.zeros(0, np.uint8)
+_NOBODY = np.full(1, -1, np.int32)
 
 
 class Fleet:
@@ -311,14 +312,14 @@ def _interned(
     column: NDArray[np.int32], state: NDArray[np.uint8] | None, table: Sequence[T], intern: Callable[[T], int]
 ) -> NDArray[np.int32]:
     """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
+    if not table:
+        return _NOBODY
     if len(column) <= _FEW and len(table) <= _FEW:
         used = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
-        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)] or [-1], np.int32)
-    numbers = np.full(max(1, len(table)), -1, np.int32)
-    if not table:
-        return numbers
+        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)], np.int32)
+    numbers = np.full(len(table), -1, np.int32)
     seen = np.zeros(len(table), np.uint8)
-    mark_used(owned(column, INT32), _NO_STATES if state is None else owned(state, UINT8), seen)
+    mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
     for index in np.nonzero(seen)[0].tolist():
         numbers[index] = intern(table[index])
     return numbers
@@ -326,4 +327,4 @@ def _interned(
 
 def _empty_names(clusters: Sequence[str]) -> NDArray[np.uint8]:
     """Which clusters of a batch have no name: such a machine has none."""
-    return np.array([not name for name in clusters] or [False], np.uint8)
+    return np.array([not name for name in clusters], np.uint8) if clusters else _NO_FLAGS
