@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from bigfleet.engine.batches import Breaker, Conditions, DemandBatch, Shape, Stamp
 from bigfleet.engine.policy import IdleHold, Policy, RollupGuard
 from bigfleet.engine.results import ActionKind
@@ -244,11 +246,13 @@ class _World:
             profile = folded_profile(profile)
         stamp = stamp_for(profile, dice.choice(self.flavour.groups))
         if dice.random() < 0.3:
-            stamp = replace(stamp, priority=dice.choice((*self.priorities, *PRIORITIES)))
+            stamp = structs.replace(stamp, priority=dice.choice((*self.priorities, *PRIORITIES)))
         if dice.random() < 0.3:
-            stamp = replace(stamp, interruption_dollars=dice.choice(DOLLARS), reclamation_dollars=dice.choice(DOLLARS))
+            stamp = structs.replace(
+                stamp, interruption_dollars=dice.choice(DOLLARS), reclamation_dollars=dice.choice(DOLLARS)
+            )
         if dice.random() < 0.03:
-            stamp = replace(stamp, reclamation_dollars=dice.choice((math.nan, -1.0)))
+            stamp = structs.replace(stamp, reclamation_dollars=dice.choice((math.nan, -1.0)))
         return stamp
 
     def _mutation(self) -> MachineLine:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bigfleet.engine.batches import DemandBatch, Shape
 from bigfleet.engine.policy import Policy
@@ -124,7 +125,7 @@ def test_bad_row_is_rejected_and_the_others_apply(make: Any, amount: int, column
     asked = rollup("c", need("c", 1, priority=1), need("c", 1, priority=2))
     bad = np.array(getattr(asked, column))
     bad[0, 0] = amount
-    result = make().step(batch(GOOD), DemandBatch([replace(asked, **{column: bad})]), Policy(), START)
+    result = make().step(batch(GOOD), DemandBatch([structs.replace(asked, **{column: bad})]), Policy(), START)
     assert result.rejected == {"range": 1}
     assert [v.priority for v in result.verdicts] == [2]
     assert bootstraps(result) == ["good"]
@@ -152,10 +153,15 @@ def test_many_rows_cannot_wrap_around(make: Any) -> None:
 def test_columns_of_different_length_are_refused(column: str) -> None:
     good = batch(idle("a"), idle("b"))
     with pytest.raises(ValueError, match=column):
-        replace(good, **{column: getattr(good, column)[:1]})
+        structs.replace(good, **{column: getattr(good, column)[:1]})
 
 
-def test_pointing_outside_a_table_is_refused() -> None:
-    good = batch(idle("a"))
-    with pytest.raises(ValueError, match="shape"):
-        replace(good, shape=np.array([1], np.int32))
+@pytest.mark.parametrize("column", ["shape", "cluster", "stamp"])
+@pytest.mark.parametrize("machines", [1, 1000])
+@pytest.mark.parametrize("number", [-2, 1])
+def test_pointing_outside_a_table_is_refused(column: str, machines: int, number: int) -> None:
+    good = batch([idle(f"m{n}") for n in range(machines)])
+    bad = getattr(good, column).copy()
+    bad[-1] = number
+    with pytest.raises(ValueError, match=column):
+        structs.replace(good, **{column: bad})

@@ -359,7 +359,7 @@ def test_explaining_leaves_the_engine_alone() -> None:
 
 def columns_of(value: Any, seen: dict[int, Any], found: set[int]) -> set[int]:
     """Addresses of every array that can be reached, leaving out what the last step returned."""
-    if id(value) in seen or isinstance(value, (str, int, float, StepResult)):
+    if id(value) in seen or (isinstance(value, (str, int, float, StepResult)) and not isinstance(value, View)):
         return found
     seen[id(value)] = value
     if isinstance(value, np.ndarray):

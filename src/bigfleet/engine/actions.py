@@ -100,6 +100,9 @@ class Acquisitions(NamedTuple):
         return Acquisitions(self.kind[:count], self.slot[:count], self.entry[:count], self.cluster[:count])
 
 
+NO_ACQUISITIONS = Acquisitions.of(0)
+
+
 def all_actions(
     w: World,
     home: NDArray[np.int32],

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from bigfleet.model.resources import Resources
 
@@ -45,8 +46,7 @@ class Shape:
     taints: tuple[Taint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """For whom a machine was acquired; dollars are bucket upper bounds, pinned is infinity."""
 
     priority: int = 0
@@ -56,8 +56,7 @@ class Stamp:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
+class Ids(Struct, frozen=True):
     """Machine ids as one byte arena: id i is `arena[offsets[i]:offsets[i + 1]]`, UTF-8."""
 
     arena: NDArray[np.uint8]
@@ -79,8 +78,7 @@ class Ids:
         return self.arena[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
 
 
-@dataclass(frozen=True, slots=True)
-class MachineBatch:
+class MachineBatch(Struct, frozen=True):
     """Machines that changed since the last step, each at most once; state `REMOVED` forgets the machine."""
 
     ids: Ids
@@ -106,8 +104,7 @@ class MachineBatch:
         return len(self.ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Rollup:
+class Rollup(Struct, frozen=True):
     """One cluster's whole demand: row r wants `aggregate[r]` in machines that each hold `min_unit[r]`."""
 
     cluster: str
@@ -135,8 +132,7 @@ class Rollup:
         return len(self.profile)
 
 
-@dataclass(frozen=True, slots=True)
-class DemandBatch:
+class DemandBatch(Struct, frozen=True):
     """Demand that changed: roll-ups, links (cluster, connected), clusters to forget; a cluster once in each at most."""
 
     rollups: Sequence[Rollup] = ()

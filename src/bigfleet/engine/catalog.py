@@ -8,16 +8,17 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Shape
 from bigfleet.engine.classes import ABSENT, HOSTNAME, Classes
 from bigfleet.engine.columns import grown, made, room, widened
 from bigfleet.engine.jit import F8, I4, I8, I8M, U1M
 from bigfleet.engine.matching import Matching, Numbered
+from bigfleet.engine.precedence import Precedence
 from bigfleet.engine.stamps import StampTable
 from bigfleet.engine.texts import TextTable
 from bigfleet.engine.view import View, view
@@ -106,7 +107,7 @@ class Catalog:
         self._profile_index: dict[str, int] = {}
         self._profile_seen: dict[int, tuple[Profile, int]] = {}
         self.p = made(Profiles, 16)
-        self._precedence: list[tuple[int, int, int]] = []
+        self._precedence = Precedence()
         self.stamps = StampTable(self.texts)
         self.domain_texts: list[str] = []
         self._domain_index: dict[tuple[str, int], int] = {}
@@ -316,8 +317,9 @@ class Catalog:
     def class_count(self) -> int:
         return len(self._class_shape)
 
-    def machines_by_state(self) -> dict[int, int]:
-        return dict(enumerate(np.add.reduce(self.classes.count[: self.class_count]).tolist()[1:], 1))
+    def machines_by_class(self) -> NDArray[np.int64]:
+        """Machines of each class (row) in each state (column), as they are now."""
+        return self.classes.count[: self.class_count].copy()
 
     def class_shape(self, number: int) -> Shape:
         return self._class_shape[number]
@@ -378,13 +380,7 @@ class Catalog:
         p.skew[number] = spread.enforced_skew if spread is not None else 1
         p.pair[number] = self.stamps.intern_pair(text, 0)
         p.folded[number] = number
-        triple = (-profile.priority, -profile.interruption_bucket, -profile.reclamation_bucket)
-        rank = bisect_left(self._precedence, triple)
-        if rank == len(self._precedence) or self._precedence[rank] != triple:
-            self._precedence.insert(rank, triple)
-            others = p.precedence[:number]
-            others += others >= rank
-        p.precedence[number] = rank
+        self._precedence.place(profile, p.precedence, number)
         if same is not None:
             # In two steps, because interning the folded profile may replace the columns.
             folded = self.intern_profile(_folded(profile))
@@ -420,15 +416,13 @@ class Catalog:
         assert {self._shape_index.get(self.shapes[number]) for number in good} == good, "a shape is not found again"
         assert len(self._class_index) == self.class_count, "classes are not what their index says"
         texts = self.texts.texts
-        triples = [(-p.priority, -p.interruption_bucket, -p.reclamation_bucket) for p in self.profiles]
         for number, profile in enumerate(self.profiles):
             assert texts[int(self.p.text[number])] == profile.fingerprint, f"profile {number} has another's text"
             con = self.matching.constraints(int(self.p.con[number]))
             assert con == (profile.requirements, profile.tolerations), f"profile {number} has another's constraints"
-            assert self._precedence[int(self.p.precedence[number])] == triples[number], f"profile {number} is misplaced"
             folded = self.profiles[int(self.p.folded[number])]
             assert folded.fingerprint == _folded(profile).fingerprint, f"profile {number} folds into another"
-        assert self._precedence == sorted(set(triples)), "precedence ranks what no profile has"
+        self._precedence.validate(self.profiles, self.p.precedence)
         self.stamps.validate()
 
 
@@ -454,7 +448,7 @@ def _shape_problem(shape: Shape) -> int:
 
 def _enforced_spread(profile: Profile) -> Spread | None:
     """Same wins over spread; a spread over hostnames is met by any machines."""
-    if profile.same is not None:
+    if not profile.spread or profile.same is not None:
         return None
     strict = (spread for spread in profile.spread if spread.strict and spread.topology_key != HOSTNAME_LABEL)
     return next(strict, None)

@@ -102,15 +102,17 @@ class CellStore:
     def reserve(self, cells: int) -> None:
         """Room for so many new cells."""
         v = self.v
-        rows = room(len(v.cls), int(v.meta[USED]) - int(v.meta[FREE]) + cells)
+        meta = v.meta.tolist()
+        rows = meta[USED] - meta[FREE] + cells
         if rows > len(v.cls):
+            rows = room(len(v.cls), rows)
             kept = {"table": v.table, "meta": v.meta}
             v = Cells(
                 **{name: kept[name] if name in kept else grown(column, rows) for name, column in v._asdict().items()}
             )
-        if (int(v.meta[LIVE]) + int(v.meta[GRAVES]) + cells) * 3 > len(v.table) * 2:
+        if (meta[LIVE] + meta[GRAVES] + cells) * 3 > len(v.table) * 2:
             size = 64
-            while size * 2 < (int(v.meta[LIVE]) + cells) * 4:
+            while size * 2 < (meta[LIVE] + cells) * 4:
                 size *= 2
             v = v._replace(table=np.full(size, _EMPTY, np.int32))
             rehash_cells(v)

@@ -18,7 +18,7 @@ from bigfleet.engine.guard import Guard
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.pool import region_size
 from bigfleet.engine.results import RollupOutcome
-from bigfleet.engine.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows
+from bigfleet.engine.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned
 from bigfleet.engine.rows import DemandStore
 
 _REMEMBERED = 1024
@@ -35,7 +35,8 @@ class Demand:
         self.guard = Guard()
         self._in = made(Incoming, 16)
         self._descending = np.zeros(0, np.int64)
-        self._live = np.zeros(16, bool)
+        self._live = np.zeros(16, np.uint8)
+        self._turned = np.zeros(16, np.int32)
         self._columns: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self._overhead = np.zeros(1, np.int64)
         self._cons = np.zeros(16, np.int32)
@@ -118,7 +119,9 @@ class Demand:
         for cluster in sorted(self._resplit):
             self._con_epoch += 1
             found = constraint_sets(c, rows, p, cluster, self._con_mark, self._con_epoch, self._cons)
-            if units.assign(cluster, np.sort(self._cons[:found]), catalog.match, catalog.class_count):
+            cons = self._cons[:found]
+            cons.sort()
+            if units.assign(cluster, cons, catalog.match, catalog.class_count):
                 c.fresh[cluster] = 1
         self._resplit.clear()
 
@@ -184,7 +187,7 @@ class Demand:
             self.store.c.text[number] = catalog.texts.intern(name)
         self._covered, self._ranked = len(kept_clusters), 0
         np.add.at(catalog.p.refs, self.store.rows.prof[self._rows()], 1)
-        self._live = catalog.p.refs > 0
+        self._live = (catalog.p.refs > 0).astype(np.uint8)
         self._columns.clear()
         self._fit_resources()
         self._cons = np.zeros(16, np.int32)
@@ -264,12 +267,12 @@ class Demand:
 
     def _count_profiles(self) -> None:
         """Tells the catalog which profiles came into force or left it."""
-        count = len(self.catalog.profiles)
-        self._live = grown(self._live, len(self.catalog.p.refs))
-        now_live = self.catalog.p.refs[:count] > 0
-        for number in (now_live != self._live[:count]).nonzero()[0].tolist():
-            self._live[number] = now_live[number]
-            self.catalog.live(number, 1 if now_live[number] else -1)
+        catalog = self.catalog
+        refs = catalog.p.refs
+        self._live, self._turned = grown(self._live, len(refs)), grown(self._turned, len(refs))
+        found = turned(refs, self._live, len(catalog.profiles), self._turned)
+        for number in self._turned[:found].tolist():
+            catalog.live(number, 1 if self._live[number] else -1)
 
     def validate(self) -> None:
         """Profiles are counted by the rows that use them, live keys by those profiles; rows are in order."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bigfleet.engine import jit
-from bigfleet.engine.actions import Acquisitions, Names, all_actions, bindings, shares
+from bigfleet.engine.actions import NO_ACQUISITIONS, Acquisitions, Names, all_actions, bindings, shares
 from bigfleet.engine.assign import (
     SHORTS,
     begin_assign,
@@ -292,7 +292,7 @@ class Engine:
 
     def _preempt(self, w: World, pending: _Pending, policy: Policy, conditions: Conditions) -> World:
         v = self._bench.victims
-        v.meta[:] = 0
+        v.meta.fill(0)
         order, short = pending
         if not len(short):
             return w
@@ -368,8 +368,9 @@ class Engine:
         survey(w, v, clusters, hold, out)
         found = out.tolist()
         # Phase 1: what was acquired. Phase 2: victims.
-        made1 = Acquisitions.of(found[BINDINGS])
+        made1 = NO_ACQUISITIONS
         if found[BINDINGS]:
+            made1 = Acquisitions.of(found[BINDINGS])
             bindings(w, members, place, *made1)
         n2 = found[VICTIMS]
         slot2, entry2, gap = _NONE, _NONE, _NO_GAPS
@@ -431,7 +432,7 @@ class Engine:
             rollups=rollups,
             deferred=deferred,
             capped=capped,
-            counts=Counts(fleet.by_state, partial(self._columns, int(self._clock[0]))),
+            counts=Counts(fleet.counted, partial(self._columns, int(self._clock[0]))),
             next_timer=timer,
         )  # fmt: skip
         return result, not spent

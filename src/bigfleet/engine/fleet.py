@@ -48,7 +48,8 @@ SLICE = 131_072
 NEVER = 2**63 - 1
 # Up to so many records a set of numbers is found faster by Python.
 _FEW = 64
-_NO_STATES = np.zeros(0, np.uint8)
+_NO_FLAGS = np.zeros(0, np.uint8)
+_NOBODY = np.full(1, -1, np.int32)
 
 
 class Fleet:
@@ -70,8 +71,8 @@ class Fleet:
         self._keyed: Keys | None = None
         self._guess = np.zeros(AHEAD, np.int32)
         self._last_now = -NEVER
-        # Counts of machines; made anew when machines change, so they may be kept.
-        self.by_state = catalog.machines_by_state()
+        # Machines by class and state; made anew when machines change, so that it may be kept.
+        self.counted = catalog.machines_by_class()
         # Told after classes appeared and before machines are placed into cells of them.
         self.on_classes: Callable[[], None] = _nobody
 
@@ -221,7 +222,7 @@ class Fleet:
         """Orders what moved; the cells' dirty owners are listed afterwards."""
         if self._work.meta[ANY_CHANGE]:
             self._work.meta[ANY_CHANGE] = 0
-            self.by_state = self.catalog.machines_by_state()
+            self.counted = self.catalog.machines_by_class()
         self.cells.settle(self.ids.v, self.catalog.stamps.pair_head)
 
     def validate(self) -> None:
@@ -247,12 +248,22 @@ class Fleet:
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
-        assert self.by_state == catalog.machines_by_state(), "machines are not counted by their states"
+        assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _join(self, now: int) -> None:
         """Second half of a placement: cells get room, then the machines."""
+        if self._work.meta[TO_CLASS]:
+            self._class_by_name(now)
+        members = self.cells.members
+        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
+        if missing:
+            members.reserve(missing)
+            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
+
+    def _class_by_name(self, now: int) -> None:
+        """Machines whose id live demand names are of a class of their own."""
         special = self._work.special[: int(self._work.meta[TO_CLASS])].tolist()
         self._work.meta[TO_CLASS] = 0
         for slot in special:
@@ -261,11 +272,6 @@ class Fleet:
             self.on_classes()
             self.cells.reserve(1)
             place_special(self.v, self.cells.v, self._keys(), self._work, slot, cls, now)
-        members = self.cells.members
-        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
-        if missing:
-            members.reserve(missing)
-            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
 
     def _reserve(self, records: int, id_bytes: int) -> None:
         self.ids.reserve(records, id_bytes)
@@ -306,14 +312,14 @@ def _interned(
     column: NDArray[np.int32], state: NDArray[np.uint8] | None, table: Sequence[T], intern: Callable[[T], int]
 ) -> NDArray[np.int32]:
     """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
+    if not table:
+        return _NOBODY
     if len(column) <= _FEW and len(table) <= _FEW:
         used = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
-        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)] or [-1], np.int32)
-    numbers = np.full(max(1, len(table)), -1, np.int32)
-    if not table:
-        return numbers
+        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)], np.int32)
+    numbers = np.full(len(table), -1, np.int32)
     seen = np.zeros(len(table), np.uint8)
-    mark_used(owned(column, INT32), _NO_STATES if state is None else owned(state, UINT8), seen)
+    mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
     for index in np.nonzero(seen)[0].tolist():
         numbers[index] = intern(table[index])
     return numbers
@@ -321,4 +327,4 @@ def _interned(
 
 def _empty_names(clusters: Sequence[str]) -> NDArray[np.uint8]:
     """Which clusters of a batch have no name: such a machine has none."""
-    return np.array([not name for name in clusters] or [False], np.uint8)
+    return np.array([not name for name in clusters], np.uint8) if clusters else _NO_FLAGS

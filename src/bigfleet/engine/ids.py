@@ -45,17 +45,19 @@ class IdStore:
     def reserve(self, records: int, id_bytes: int) -> None:
         """Makes room for so many new ids; call before `intern`."""
         v = self.v
-        slots = room(len(v.off), int(v.meta[USED]) - int(v.meta[FREE]) + records)
+        meta = v.meta.tolist()
+        slots = meta[USED] - meta[FREE] + records
         if slots > len(v.off):
+            slots = room(len(v.off), slots)
             v = v._replace(
                 off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots), free=grown(v.free, slots)
             )
-        if int(v.meta[BYTES]) + id_bytes > len(v.arena):
+        if meta[BYTES] + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
             v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
-        if (int(v.meta[LIVE]) + int(v.meta[GRAVES]) + records) * 3 > len(v.table) * 2:
+        if (meta[LIVE] + meta[GRAVES] + records) * 3 > len(v.table) * 2:
             size = 64
-            while size * 2 < (int(v.meta[LIVE]) + records) * 4:
+            while size * 2 < (meta[LIVE] + records) * 4:
                 size *= 2
             v = v._replace(table=np.full(size, _EMPTY, np.int32))
             rehash(v)

@@ -46,7 +46,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """A kernel called from Python; its annotations are its signature."""
     if config.DISABLE_JIT:
         return function
-    made = _Kernel(function)
+    made: _Kernel = type(function.__name__, (_Kernel,), {})(function)
     _KERNELS.append(made)
     return made
 
@@ -114,25 +114,25 @@ def _prune(current: Path) -> None:
 
 
 class _Kernel:
-    """A compiled function of one signature. Views travel as the address of their column table."""
+    """A compiled function of one signature. Each kernel is the only one of its class, so that calling it can become
+    calling what was compiled, without a Python function between."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self._dispatcher = numba.njit(cache=_CACHED, nogil=True, error_model="numpy")(function)
-        self._call: Callable[..., Any] = self._first
+        self._compiled = False
 
     def __call__(self, *args: Any) -> Any:
-        return self._call(*args)
+        """The first call; `compile` puts the compiled function here."""
+        self.compile()
+        return self(*args)
 
     def compile(self) -> None:
-        if self._call == self._first:
-            self._call = self._dispatcher.compile(_signature(self.__wrapped__))
-
-    def _first(self, *args: Any) -> Any:
-        self.compile()
-        return self._call(*args)
+        if not self._compiled:
+            self._compiled = True
+            type(self).__call__ = staticmethod(self._dispatcher.compile(_signature(self.__wrapped__)))
 
 
 def _signature(function: Callable[..., Any]) -> Any:

@@ -23,6 +23,8 @@ class Openings:
         known, count = self._holds
         if known is not policy or anew:
             count = 0
+        elif count == catalog.class_count:
+            return
         for number in range(count, catalog.class_count):
             shape = catalog.class_shape(number)
             catalog.classes.hold[number] = policy.idle_hold_ns(shape.provider, shape.capacity_type)

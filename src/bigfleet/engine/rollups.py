@@ -9,7 +9,7 @@ import numpy as np
 
 from bigfleet.engine.catalog import Profiles
 from bigfleet.engine.cells import CHANGED, Owners, mark_dirty
-from bigfleet.engine.jit import I4, I8, I8M, inner, kernel
+from bigfleet.engine.jit import I4, I8, I8M, U1, inner, kernel
 from bigfleet.engine.pool import Pool, chunk_size, give_chunk, take_chunk
 from bigfleet.engine.rows import SETTLED, Clusters, Entries, Parts, Rows
 from bigfleet.engine.view import View, view
@@ -240,6 +240,19 @@ def commit(
     c.fresh[cluster] = 1
     c.dirty[cluster] = 1
     return ROWS
+
+
+@kernel
+def turned(refs: I8, live: U1, count: int, found: I4) -> int:
+    """Profiles that came into force or left it since `live` was told, which is told now; returns how many."""
+    total = 0
+    for number in range(count):
+        now = refs[number] > 0
+        if now != (live[number] != 0):
+            live[number] = now
+            found[total] = number
+            total += 1
+    return total
 
 
 @kernel

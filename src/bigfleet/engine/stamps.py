@@ -10,7 +10,7 @@ import numpy as np
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.columns import grown, room
-from bigfleet.engine.jit import I4, inner
+from bigfleet.engine.jit import I4, inner, kernel
 from bigfleet.engine.texts import TextTable
 
 
@@ -87,19 +87,12 @@ class StampTable:
         self.pair_group = grown(self.pair_group, size)
         self.pair_fingerprint[number] = fingerprint
         self.pair_group[number] = group
+        first = number
         if len(self._pair_index) * 2 > len(self.pair_table):
             self.pair_table = np.full(len(self.pair_table) * 2, -1, np.int32)
-            for each in range(number):
-                self._index_pair(each)
-        self._index_pair(number)
+            first = 0
+        _index_pairs(self.pair_table, self.pair_fingerprint, self.pair_group, first, number)
         return number
-
-    def _index_pair(self, number: int) -> None:
-        mask = len(self.pair_table) - 1
-        at = pair_hash(int(self.pair_fingerprint[number]), int(self.pair_group[number])) & mask
-        while self.pair_table[at] >= 0:
-            at = (at + 1) & mask
-        self.pair_table[at] = number
 
     def validate(self) -> None:
         """Stamps lead to the bindings and pairs they stand for."""
@@ -115,6 +108,17 @@ class StampTable:
 def pair_hash(fingerprint: int, group: int) -> int:
     value = (int(fingerprint) * 668265263 + int(group) * 374761393 + 12345) & 0x7FFFFFFFFFFF
     return (value ^ (value >> 17)) & 0x7FFFFFFF
+
+
+@kernel
+def _index_pairs(table: I4, fingerprints: I4, groups: I4, first: int, last: int) -> None:
+    """Makes the pairs `first` to `last` findable."""
+    mask = len(table) - 1
+    for pair in range(first, last + 1):
+        at = pair_hash(fingerprints[pair], groups[pair]) & mask
+        while table[at] >= 0:
+            at = (at + 1) & mask
+        table[at] = pair
 
 
 @inner

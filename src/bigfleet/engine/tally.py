@@ -34,11 +34,16 @@ class Columns(NamedTuple):
     clusters: list[str]
 
 
-class Counts(Struct, frozen=True):
-    """Machines by state, and by everything summaries and metrics ask for."""
+class Counts(Struct, frozen=True, eq=False):
+    """Machines by state, and by everything summaries and metrics ask for. `counted` has a row per class and a column
+    per state."""
 
-    by_state: dict[int, int]
+    counted: NDArray[np.int64]
     columns: Callable[[], Columns]
+
+    @property
+    def by_state(self) -> dict[int, int]:
+        return dict(enumerate(self.counted.sum(axis=0).tolist()[1:], 1))
 
     @property
     def total(self) -> int:

@@ -9,6 +9,8 @@ units are derived anew afterwards, as they are when live keys change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from operator import gt
 from typing import NamedTuple
 
 import numpy as np
@@ -40,34 +42,36 @@ class Tables(NamedTuple):
 
 
 def tables(catalog: Catalog, fleet: Fleet) -> Tables:
+    classes = catalog.class_count
     return Tables(
         len(catalog.texts.texts),
         len(catalog.profiles),
         len(catalog.stamps.stamps),
         len(catalog.shapes),
-        catalog.class_count,
+        classes,
         len(fleet.clusters),
         len(catalog.resources),
-        catalog.constraint_count * catalog.class_count,
+        catalog.constraint_count * classes,
         fleet.units.split_count,
     )
 
 
 def overgrown(now: Tables, before: Tables, machines: int) -> bool:
     """Whether a table has doubled, and by enough to make giving back worth its while."""
-    room = ROOM + machines // MACHINES_PER_ROOM
-    return (
-        now.texts > 2 * before.texts + room
-        or now.profiles > 2 * before.profiles + room
-        or now.stamps > 2 * before.stamps + room
-        or now.shapes > 2 * before.shapes + room
-        or now.classes > 2 * before.classes + room
-        or now.clusters > 2 * before.clusters + room
-        or now.resources > 2 * before.resources + RESOURCES_ROOM
-        or now.match > 2 * before.match + MATCH_ROOM
+    return any(map(gt, now, _limits(before, machines // MACHINES_PER_ROOM)))
+
+
+@lru_cache(maxsize=4)
+def _limits(before: Tables, room: int) -> Tables:
+    """How large each table may become before what is unused is given back."""
+    texts, profiles, stamps, shapes, classes, clusters = (2 * kept + ROOM + room for kept in before[:6])
+    return Tables(
+        texts, profiles, stamps, shapes, classes, clusters,
+        2 * before.resources + RESOURCES_ROOM,
+        2 * before.match + MATCH_ROOM,
         # Clusters beyond the last split are credited whole, which is slower.
-        or now.splits >= MAX_SPLITS > 2 * before.splits
-    )
+        MAX_SPLITS - 1 if MAX_SPLITS > 2 * before.splits else MAX_SPLITS,
+    )  # fmt: skip
 
 
 def give_back(catalog: Catalog, fleet: Fleet, demand: Demand) -> Catalog:

@@ -157,7 +157,7 @@ class UnitStore:
     def _resplit(self, cluster: int, split: int, units: int) -> None:
         v = self.v
         old_first, old_count, old_size = int(v.first[cluster]), int(v.count[cluster]), int(v.size[cluster])
-        held = int(self.cells.owners.used[old_first : old_first + old_count].sum())
+        held = sum(self.cells.owners.used[old_first : old_first + old_count].tolist())
         v.split[cluster] = split
         self._place(cluster, units)
         self.cells.lists.reserve(4 * region_size(held) + 2 * units)

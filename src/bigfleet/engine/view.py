@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from operator import is_
-from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Any, NamedTuple, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import numpy as np
 from numba.core import cgutils, types
@@ -19,51 +19,51 @@ from numba.core.datamodel import models
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, register_model, unbox
+from numpy.typing import NDArray
 
 ELEMENTS = {"u1": types.uint8, "i4": types.int32, "i8": types.int64, "f8": types.float64}
 _WORDS = 3  # address and two extents per column
 
 C = TypeVar("C")
+W = TypeVar("W", bound="View")
 
 
 @dataclass_transform(frozen_default=True)
 def view(cls: type[C]) -> type[C]:
     """Makes a class of annotated columns (or views) a view."""
-    return dataclass(frozen=True, eq=False, repr=False)(cls)
+    return dataclass(frozen=True, init=False, eq=False, repr=False)(cls)
 
 
-class View:
-    """What all views share."""
+class View(int):
+    """What all views share. A view is a number, the address of its table, because kernels take numbers fastest."""
 
-    def _replace(self: C, **columns: Any) -> C:
+    def __new__(cls, /, *columns: Any, **named: Any) -> Self:
+        kinds = _columns(cls)
+        given = dict(zip((kind.name for kind in kinds), columns, strict=False), **named)
+        table = np.zeros(len(kinds) * _WORDS, np.int64)
+        for place, kind in enumerate(kinds):
+            _enter(table, place, kind, given[kind.name])
+        return _viewed(cls, {kind.name: given[kind.name] for kind in kinds}, table)
+
+    def _replace(self, **columns: Any) -> Self:
         """The view with some columns replaced; itself if they are the ones it has."""
-        mine = self.__dict__
+        mine = self._asdict()
         changed = {name: value for name, value in columns.items() if mine[name] is not value}
         if not changed:
             return self
-        made = object.__new__(type(self))
-        theirs = made.__dict__
-        theirs.update(mine)
-        theirs.update(changed)
-        if "_table" in mine:
-            # Most columns stay: their places are copied, not asked for again.
-            table = theirs["_table"] = mine["_table"].copy()
-            for place, column in enumerate(_columns(type(self))):
-                if column.name in changed:
-                    _enter(table, place, column, changed[column.name])
-            theirs["_address"] = table.__array_interface__["data"][0]
-        return made
+        # Most columns stay: their places are copied, not asked for again.
+        table = self.__dict__["_table"].copy()
+        for place, kind in enumerate(_columns(type(self))):
+            if kind.name in changed:
+                _enter(table, place, kind, changed[kind.name])
+        return _viewed(type(self), {**mine, **changed}, table)
 
     def _asdict(self) -> dict[str, Any]:
         mine = self.__dict__
-        return {column.name: mine[column.name] for column in _columns(type(self))}
+        return {kind.name: mine[kind.name] for kind in _columns(type(self))}
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._asdict().values())
-
-    def __index__(self) -> int:
-        """Where kernels find the table of columns."""
-        return self.__dict__.get("_address") or _table(self)
 
 
 def kept(before: C | None, kind: type[C], *columns: Any) -> C:
@@ -83,20 +83,15 @@ class _Column(NamedTuple):
     dimensions: int
 
 
-def _table(view_: View) -> int:
-    columns = _columns(type(view_))
-    table = np.zeros(len(columns) * _WORDS, np.int64)
-    for place, column in enumerate(columns):
-        _enter(table, place, column, view_.__dict__[column.name])
-    address: int = table.__array_interface__["data"][0]
-    view_.__dict__["_table"] = table
-    view_.__dict__["_address"] = address
-    return address
+def _viewed(cls: type[W], columns: dict[str, Any], table: NDArray[np.int64]) -> W:
+    made = int.__new__(cls, table.__array_interface__["data"][0])
+    made.__dict__.update(columns, _table=table)
+    return made
 
 
 def _enter(table: Any, place: int, column: _Column, value: Any) -> None:
     if column.is_view:
-        table[place * _WORDS] = value.__index__()
+        table[place * _WORDS] = value
         return
     if value.dtype != column.dtype or value.ndim != column.dimensions or not value.flags.c_contiguous:
         raise TypeError(
@@ -157,7 +152,7 @@ register_model(ViewType)(models.OpaqueModel)
 
 @unbox(ViewType)
 def _unbox(typ: Any, obj: Any, c: Any) -> Any:
-    """Views arrive as what `View.__index__` says."""
+    """Views arrive as the numbers they are."""
     address = c.pyapi.long_as_longlong(obj)
     return NativeValue(
         c.builder.inttoptr(address, cgutils.voidptr_t), is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred())

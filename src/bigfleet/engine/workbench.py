@@ -128,5 +128,7 @@ class Workbench:
 
     def count_universe(self, w: World, pending: int) -> World:
         """Room to say where each pending entry's domains are."""
+        if pending <= len(self.uni.first):
+            return w
         self.uni = self.uni._replace(first=grown(self.uni.first, pending), n=grown(self.uni.n, pending))
         return w._replace(uni=self.uni)

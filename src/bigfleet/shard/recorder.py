@@ -121,7 +121,7 @@ def _machines(batch: MachineBatch) -> dict[str, Any]:
         **{name: getattr(batch, name).astype(kind).tobytes() for name, kind in _COLUMNS},
         "shapes": [_shape(shape) for shape in batch.shapes],
         "clusters": list(batch.clusters),
-        "stamps": [asdict(stamp) for stamp in batch.stamps],
+        "stamps": [msgspec.structs.asdict(stamp) for stamp in batch.stamps],
     }
 
 

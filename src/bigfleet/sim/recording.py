@@ -170,7 +170,7 @@ def _repriced(batch: MachineBatch | None, prices: Mapping[str, float], met: set[
         name = priced_as(prices, shape.instance_type, _MARKETS[shape.capacity_type])
         met |= {name} - {""}
         shapes.append(replace(shape, price=prices[name]) if name else shape)
-    return replace(batch, shapes=shapes)
+    return msgspec.structs.replace(batch, shapes=shapes)
 
 
 def _levels(

@@ -11,6 +11,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from bigfleet.engine.view import View
 
@@ -49,7 +50,7 @@ def stepped(
 
 def _copy(value: Any, known: dict[int, Any]) -> Any:
     """Deep for arrays, containers and the engine's own stores; everything else is immutable and shared."""
-    if value is None or isinstance(value, (int, str, float)):
+    if value is None or (isinstance(value, (int, str, float)) and not isinstance(value, View)):
         return value
     if isinstance(value, tuple):
         return _copied_tuple(value, known)
@@ -88,12 +89,16 @@ def _copied_tuple(value: tuple[Any, ...], known: dict[int, Any]) -> tuple[Any, .
 def _plain(values: Any) -> bool:
     """Whether a container's values can be shared, judged by the first: containers of the engine hold one kind."""
     first = next(iter(values), None)
+    if isinstance(first, _CHANGEABLE):
+        return False
     if first is None or isinstance(first, (int, str, float, tuple)):
         return True
-    return not isinstance(first, _CHANGEABLE) and (not type(first).__module__.startswith(_OURS) or _frozen(first))
+    return not type(first).__module__.startswith(_OURS) or _frozen(first)
 
 
 def _frozen(value: Any) -> bool:
+    if isinstance(value, Struct):
+        return value.__struct_config__.frozen
     return is_dataclass(value) and bool(getattr(type(value), "__dataclass_params__").frozen)  # noqa: B009
 
 
