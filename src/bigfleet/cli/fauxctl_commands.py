@@ -53,6 +53,10 @@ def run(
     seed: SeedOption = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print the event log instead of the summary.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Validate every part after every decision (slow).")] = False,
+    shuffle: Annotated[
+        int | None,
+        typer.Option("--shuffle", help="Permute whatever has no order, by this seed: nothing may change.", min=0),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option("--record", help="Record the engine's inputs, as a shard's --record does.", metavar="FILE"),
@@ -84,7 +88,7 @@ def run(
         raise CommandError(f"--record is for one shard and {chosen.name!r} has several; give a scenario with one")
     warm_up()
     with simulation_progress(chosen.name) as progress, as_when_serving():
-        finished = library.play(chosen, check=check, progress=progress, record=record)
+        finished = library.play(chosen, shuffle=shuffle, check=check, progress=progress, record=record)
     seconds = finished.timing["seconds"]
     verdict = timed(seconds, within)
     if out is not None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from bigfleet.engine.batches import Rollup
 from bigfleet.model.machine import MachineState
