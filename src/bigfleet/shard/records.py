@@ -86,8 +86,9 @@ class Fleet:
         self._shapes: Interned[Shape] = Interned()
         self._stamps: Interned[Stamp] = Interned()
         self._names: Interned[str] = Interned()
-        # Machines to tell the engine of → how they were when last counted.
-        self._changed: dict[str, Standing | None] = {}
+        # Machines to tell the engine of; machines that are not what they were counted as → what that was.
+        self._changed: dict[str, None] = {}
+        self._uncounted: dict[str, Standing | None] = {}
         self._gone: dict[str, None] = {}
         self._order: list[str] | None = None
         self._qualified = 0
@@ -138,13 +139,14 @@ class Fleet:
             record.known = True
         self._order = None
         self._join(record.cluster, key)
-        self._changed[key] = None
+        self._changed[key] = self._uncounted[key] = None
         return record
 
     def remove(self, record: Record) -> None:
         key = record.key
-        counted = self._changed.pop(key) if key in self._changed else record.standing
+        counted = self._uncounted.pop(key) if key in self._uncounted else record.standing
         self._counts.enter([(counted, None)])
+        self._changed.pop(key, None)
         self._leave(record.cluster, key)
         del self.machines[key]
         self._qualified -= key != record.id
@@ -169,8 +171,9 @@ class Fleet:
     ) -> None:
         """Set what is given; counts and the engine's delta follow."""
         key = record.key
-        if key not in self._changed:
-            self._changed[key] = record.standing
+        self._changed[key] = None
+        if key not in self._uncounted:
+            self._uncounted[key] = record.standing
         if state is not None:
             record.state = state
         if cluster is not None and cluster != record.cluster:
@@ -190,7 +193,7 @@ class Fleet:
 
     def touch(self, record: Record) -> None:
         """Tell the engine again although the record is the same (its `not_before` moved)."""
-        self._changed.setdefault(record.key, record.standing)
+        self._changed[record.key] = None
 
     @property
     def has_changes(self) -> bool:
@@ -295,9 +298,9 @@ class Fleet:
 
     def _count(self) -> None:
         """Enter what changed since the last time."""
-        counted = self._changed.values()
-        self._changed = {key: self.machines[key].standing for key in self._changed}
-        self._counts.enter(zip(counted, self._changed.values(), strict=True))
+        machines = self.machines
+        self._counts.enter((counted, machines[key].standing) for key, counted in self._uncounted.items())
+        self._uncounted = {}
 
     def _join(self, cluster: str, key: str) -> None:
         if cluster:
