@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -31,6 +32,7 @@ TIMER = "list"
 WATCH = "watch"
 _TRANSITIONAL = frozenset({CREATING, CONFIGURING, DRAINING, DELETING})
 
+_ID = attrgetter("id")
 _REREAD_AFTER = SECOND
 _ABSENT_READS = 1000
 
@@ -117,7 +119,8 @@ class Reconcile:
             return
         view.began = min(view.began or event.began, event.began)
         track = event.full and event.absent is None
-        for listed in event.machines:
+        # A List has no order of its own: what is limited (Gets of machines under way) goes to the same ones in any.
+        for listed in sorted(event.machines, key=_ID):
             self.sighting(event.provider, listed, event.began)
             if track:
                 view.seen.add(listed.id)
