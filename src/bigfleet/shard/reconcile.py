@@ -119,7 +119,7 @@ class Reconcile:
             return
         view.began = min(view.began or event.began, event.began)
         track = event.full and event.absent is None
-        # A List has no order of its own: what is limited (Gets of machines under way) goes to the same ones in any.
+        # A List has no order of its own: where what follows is limited (frames, calls), the same machines come first.
         for listed in sorted(event.machines, key=_ID):
             self.sighting(event.provider, listed, event.began)
             if track:
