@@ -96,7 +96,7 @@ class Executor:
 
     def begin(self, operation: Operation) -> None:
         """Move the machine, journal the intent, take the first step."""
-        if operation.kind in DRAINS:
+        if operation.is_drain:
             self.begin_drain(operation)
             return
         record = operation.machine
@@ -396,7 +396,7 @@ class Executor:
         self._state.timers.cancel(TIMER, operation.machine.key)
         self._state.operations.remove(operation)
         operation.to(DONE)
-        self._state.turn.erase(Table.DRAIN if operation.kind in DRAINS else Table.INTENT, operation.journal_key)
+        self._state.turn.erase(Table.DRAIN if operation.is_drain else Table.INTENT, operation.journal_key)
         operation.blob = b""
         self._finished(operation, outcome, detail)
 

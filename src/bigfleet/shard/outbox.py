@@ -103,7 +103,7 @@ class Outbox:
     def node(self, machine: str, *, draining: bool) -> None:
         """The machine's state changed. When there is no room the oldest entry goes, and all is told again later."""
         self._nodes[machine] = draining or self._nodes.pop(machine, False)
-        if len(self._nodes) + len(self._hints) > self._limit:
+        if self.coalesced > self._limit:
             lane = self._hints or self._nodes
             del lane[next(iter(lane))]
             self._forgot = True
