@@ -92,8 +92,9 @@ def _progress(done: int, total: int, steps: int, failures: int, seconds: float) 
 def _source() -> str:
     """Which engine was fuzzed: a digest over its files, taken before the workers import them."""
     digest = hashlib.sha256()
-    for path in sorted((ROOT / "src" / "bigfleet" / "engine").glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
+    engine = ROOT / "src" / "bigfleet" / "engine"
+    for path in sorted(engine.rglob("*.py")):
+        digest.update(path.relative_to(engine).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 

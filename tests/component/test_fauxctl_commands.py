@@ -12,12 +12,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bigfleet.cli import fauxctl_commands, fauxctl_replay, fauxctl_soak, progress
+from bigfleet.cli import progress
 from bigfleet.cli.commands import CommandError
+from bigfleet.cli.faux import replay, scenarios, soak
 from bigfleet.sim import library
-from bigfleet.sim.document import DocumentError
-from bigfleet.sim.document_schema import schema
-from bigfleet.sim.scenario import Scenario, parse_scenario
+from bigfleet.sim.document.document import DocumentError
+from bigfleet.sim.document.schema import schema
+from bigfleet.sim.scenario.scenario import Scenario, parse_scenario
 from tests.strategies.pages import assert_self_contained
 from tools.report_pictures import pictures
 
@@ -27,21 +28,21 @@ GUIDE = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module", autouse=True)
 def all_commands() -> None:
-    names = {command.name for command in fauxctl_commands.app.registered_commands}
+    names = {command.name for command in scenarios.app.registered_commands}
     if "replay" not in names:
-        fauxctl_commands.app.command("replay")(fauxctl_replay.replay)
-        fauxctl_commands.app.command("soak")(fauxctl_soak.soak)
+        scenarios.app.command("replay")(replay.replay)
+        scenarios.app.command("soak")(soak.soak)
 
 
 def call(*words: str, code: int = 0):  # type: ignore[no-untyped-def]
-    result = CliRunner().invoke(fauxctl_commands.app, list(words))
+    result = CliRunner().invoke(scenarios.app, list(words))
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
     return result
 
 
 def fails(*words: str):  # type: ignore[no-untyped-def]
     """A command that is refused: what `fauxctl` turns into one line and exit code 1."""
-    result = CliRunner().invoke(fauxctl_commands.app, list(words))
+    result = CliRunner().invoke(scenarios.app, list(words))
     assert isinstance(result.exception, CommandError | DocumentError), f"{result.output}\n{result.exception!r}"
     return result
 
@@ -102,7 +103,7 @@ def test_two_runs_are_compared_in_one_page(tmp_path: Path) -> None:
 def test_a_comparison_page_takes_only_summaries_of_runs(tmp_path: Path) -> None:
     (tmp_path / "soak.json").write_text('{"passed": true}')
     result = CliRunner().invoke(
-        fauxctl_commands.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
+        scenarios.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
     )
     assert result.exit_code != 0
     assert "a summary lacks 'failures'" in str(result.exception)
@@ -127,7 +128,7 @@ def test_the_published_schemas_are_fresh(kind: str, file: str) -> None:
 
 
 def test_the_map_of_the_guide_fits_its_schema() -> None:
-    validator = jsonschema.Draft202012Validator(fauxctl_commands.published_schema(fauxctl_commands.Schema.MAP))
+    validator = jsonschema.Draft202012Validator(scenarios.published_schema(scenarios.Schema.MAP))
     document = yaml.safe_load((ROOT / "docs" / "examples" / "jobs-map.yaml").read_text(encoding="utf-8"))
     assert [error.message for error in validator.iter_errors(document)] == []
 

@@ -34,7 +34,15 @@ def test_the_tree_keeps_its_contracts(copy: Path) -> None:
         ("model/quantity.py", "import asyncio", "Pure cores"),
         ("engine/policy.py", "import time", "Pure cores"),
         ("model/penalty.py", "import bigfleet.engine.policy", "Layers"),
-        ("transport/address.py", "import bigfleet.model.quantity", "wire and transport are leaves"),
+        ("transport/address.py", "import bigfleet.model.quantity", "Leaves"),
+        ("virtual/kernel.py", "import bigfleet.provider.client", "Leaves"),
+        ("shard/core/actions/drains.py", "import threading", "Pure cores"),
+        ("shard/contract/events.py", "import bigfleet.wire.shard_pb2", "Pure cores"),
+        ("provider/kit/core/fences.py", "import time", "Pure cores"),
+        ("shard/core/state/fleet.py", "import bigfleet.shard.core.actions.drains", "Rooms of the shard's core"),
+        ("shard/core/rails.py", "import bigfleet.shard.telemetry.metrics", "Rooms of the shard:"),
+        ("engine/fleet/cells.py", "import bigfleet.engine.decide.assign", "Rooms of the engine"),
+        ("sim/scenario/steps.py", "import bigfleet.sim.world.site", "Rooms of the simulator"),
     ],
 )
 def test_a_deliberate_violation_breaks_its_contract(copy: Path, module: str, line: str, contract: str) -> None:

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 import bigfleet.shard
-from bigfleet.shard import events as ev
-from bigfleet.shard.coordinator_link import CoordinatorLink, Standing
-from bigfleet.shard.metrics import ShardMetrics
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.coordinator_link.link import CoordinatorLink, Standing
+from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import channel
 from bigfleet.wire import capacity_pb2, coordinator_pb2
 from tests.strategies.scripted_coordinator import ScriptedCoordinator, scripted_coordinator
@@ -283,7 +283,7 @@ async def test_a_report_is_sent_at_once_when_asked() -> None:
             await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.parametrize("path", sorted(Path(bigfleet.shard.__file__).parent.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(Path(bigfleet.shard.__file__).parent.rglob("*.py")), ids=lambda path: path.name)
 def test_no_part_of_the_shard_imports_the_coordinator(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []

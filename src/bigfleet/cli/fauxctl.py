@@ -9,17 +9,17 @@ from bigfleet.cli.commands import CommandError
 
 def main() -> None:
     try:
-        from bigfleet.cli import fauxctl_commands, fauxctl_replay, fauxctl_soak
-        from bigfleet.shard.recorder import RecordingError
-        from bigfleet.sim.document import DocumentError
+        from bigfleet.cli.faux import replay, scenarios, soak
+        from bigfleet.shard.recording.format import RecordingError
+        from bigfleet.sim.document.document import DocumentError
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "bigfleet":
             raise
         sys.exit(f"error: `fauxctl` needs {missing}: pip install 'bigfleet[sim]'")
-    app = fauxctl_commands.app
-    app.command("replay")(fauxctl_replay.replay)
-    app.command("soak")(fauxctl_soak.soak)
+    app = scenarios.app
+    app.command("replay")(replay.replay)
+    app.command("soak")(soak.soak)
     try:
         app(prog_name="fauxctl")
     except (CommandError, DocumentError, RecordingError) as error:

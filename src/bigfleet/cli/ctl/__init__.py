@@ -1,0 +1,1 @@
+"""Subcommands of `bigfleetctl`: questions and switches for what runs."""

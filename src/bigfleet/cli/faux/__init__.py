@@ -1,0 +1,1 @@
+"""Subcommands of `fauxctl`: scenarios, replays, soaks."""

@@ -1,0 +1,1 @@
+"""Subcommands of `bigfleet`: processes that stay."""

@@ -1,0 +1,3 @@
+"""What providers said: intake of records, life cycle, stamps, ownership, machines to read again. Acting on them is
+`actions`.
+"""

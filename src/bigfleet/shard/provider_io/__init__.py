@@ -1,0 +1,1 @@
+"""Calls to providers and their answers as events. It carries; the core decides."""

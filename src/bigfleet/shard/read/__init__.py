@@ -1,0 +1,1 @@
+"""Questions of people and programs: needs, machines, actions, explanations. It changes nothing."""

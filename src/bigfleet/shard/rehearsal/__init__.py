@@ -1,0 +1,1 @@
+"""A shard without clusters or clouds: pretended operators, seeded machines, synthetic demand."""

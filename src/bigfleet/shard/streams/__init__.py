@@ -1,0 +1,1 @@
+"""Operators' streams: frames to events and instructions to frames. It carries; the core decides."""

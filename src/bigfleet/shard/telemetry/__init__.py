@@ -1,0 +1,1 @@
+"""Figures for dashboards, and the probe that tells why a need is short. It changes nothing."""

@@ -1,0 +1,1 @@
+"""What a run looked like, as an HTML page: answers, plots, comparisons."""

@@ -1,0 +1,1 @@
+"""What a scenario says: supply, workloads, steps, expectations. Nothing here runs."""

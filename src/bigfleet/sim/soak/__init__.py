@@ -1,0 +1,1 @@
+"""Long random runs: soak, full protocol, and scenarios made up by chance."""

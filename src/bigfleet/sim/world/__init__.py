@@ -1,0 +1,1 @@
+"""The simulated fleet: clusters, pods, providers, links, injected trouble, and what is measured of it."""
