@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from bigfleet.cli.faux.scenarios import Schema, published_schema
+from bigfleet.model.duration import spelled
 from bigfleet.sim import library
 from bigfleet.sim.document.document import DocumentError
-from bigfleet.sim.document.text import duration_text, plain, to_yaml
+from bigfleet.sim.document.text import plain, to_yaml
 from bigfleet.sim.scenario.scenario import load_scenario, parse_scenario, shipped_file
 
 GOOD = """\
@@ -34,7 +35,7 @@ expect:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("duration: 5m", "duration: soon", "small.yaml:3: duration is 'soon'; give a duration such as 150ms, 40s"),
+        ("duration: 5m", "duration: soon", "small.yaml:3: duration is 'soon'; give a duration such as 250ms, 40s"),
         ("duration: 5m", "lasts: 5m", "small.yaml:3: the document has an unknown key 'lasts'; known are name"),
         (
             "replicas: 3",
@@ -206,4 +207,4 @@ def test_a_scenario_cannot_extend_itself(tmp_path) -> None:  # type: ignore[no-u
     ("ns", "text"), [(0, "0s"), (90 * 10**9, "90s"), (3600 * 10**9, "1h"), (1_500_000, "1500000ns")]
 )
 def test_durations_have_one_shortest_spelling(ns: int, text: str) -> None:
-    assert duration_text(ns) == text
+    assert spelled(ns) == text

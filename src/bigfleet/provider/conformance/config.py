@@ -6,7 +6,6 @@ Parsed once from YAML, TOML or JSON into one typed value; an unknown key or a ba
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from bigfleet.model.duration import UNITS, nanoseconds
 from bigfleet.provider.conformance.registry import PROFILES
 
 
@@ -141,8 +141,6 @@ REFERENCE_FAULTS = Faults(
 )
 
 _BLOB = b"#!/bin/sh\n# bigfleet conformance bootstrap secret 6f1d2c9e\n"
-_DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h)?\s*$")
-_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def seconds(value: str | float) -> float:
@@ -151,10 +149,10 @@ def seconds(value: str | float) -> float:
         if value < 0:
             raise UsageError(f"duration {value} is negative; give seconds or a text such as 15s")
         return float(value)
-    match = _DURATION.match(value)
-    if not match:
+    found = nanoseconds(value, bare="s")
+    if found is None:
         raise UsageError(f"duration {value!r} is not understood; accepted are seconds or texts such as 250ms, 15s, 10m")
-    return float(match.group(1)) * _UNIT[match.group(2)]
+    return found / UNITS["s"]
 
 
 def blob_for(config: Config) -> bytes:

@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from bigfleet.model.duration import ACCEPTED, nanoseconds
 from bigfleet.virtual.kernel import SECOND, Duration, KernelError
 
 T = TypeVar("T")
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(ns|us|ms|s|m|h)?")
-_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, None: SECOND}
 _SHAPES = {
     "fixed": ("value",),
     "uniform": ("from", "to"),
@@ -128,12 +127,11 @@ class Fields:
         return CatalogueError(f"{self.where}.{name} is {_shown(value)}; give {accepted}")
 
     def _nanoseconds(self, name: str, default: float | None) -> int:
-        accepted = "a duration such as 150ms, 40s, 5m or 2h"
-        value = self._take(name, default, accepted)
-        match = _DURATION.fullmatch(str(value)) if not isinstance(value, bool) else None
-        if match is None:
-            raise self.refuse(name, value, accepted)
-        return int(float(match[1]) * _UNITS[match[2]])
+        value = self._take(name, default, ACCEPTED)
+        found = nanoseconds(str(value), bare="s") if not isinstance(value, bool) else None
+        if found is None:
+            raise self.refuse(name, value, ACCEPTED)
+        return found
 
     def _take(self, name: str, default: Any, accepted: str) -> Any:
         self._note(name)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from bigfleet.model.duration import UNITS, nanoseconds
 from bigfleet.provider.kit.core.core import Timeouts
 from bigfleet.transport import TlsFiles
 
 DEFAULT_METRICS_ADDR = ":9090"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 AddFlags = Callable[[argparse.ArgumentParser], None]
 
@@ -86,10 +84,10 @@ def parse_flags(
 
 def duration(text: str) -> float:
     """Seconds from `2m`, `30s`, `250ms` or a plain number."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
+    found = nanoseconds(text, bare="s")
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 250ms, 30s, 2m, 1h or 0")
-    return float(match[1]) * _SECONDS[match[2]]
+    return found / UNITS["s"]
 
 
 def _count(text: str) -> int:

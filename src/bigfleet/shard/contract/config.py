@@ -7,17 +7,14 @@ shell's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
-from bigfleet.engine.policy import MINUTE, SECOND, IdleHold, Policy, RollupGuard, VictimWeights
+from bigfleet.engine.policy import SECOND, IdleHold, Policy, RollupGuard, VictimWeights
+from bigfleet.model.duration import ACCEPTED, nanoseconds
 
 T = TypeVar("T")
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS = {"ms": SECOND // 1000, "s": SECOND, "m": MINUTE, "h": 60 * MINUTE}
 
 
 class ConfigError(ValueError):
@@ -25,14 +22,11 @@ class ConfigError(ValueError):
 
 
 def parse_duration(name: str, value: object) -> int:
-    """Nanoseconds of `10s`, `1m30s`, `250ms`, `0`."""
-    text = str(value)
-    if text == "0":
-        return 0
-    parts = list(_DURATION.finditer(text))
-    if not parts or "".join(part.group() for part in parts) != text:
-        raise ConfigError(f"{name} is {value!r}; a duration such as 10s, 1m30s or 250ms is accepted")
-    return sum(round(float(part[1]) * _UNITS[part[2]]) for part in parts)
+    """Nanoseconds of `10s`, `1m30s`, `250ms`, `0`. Other bare numbers are refused: nobody agrees on their unit."""
+    found = nanoseconds(str(value))
+    if found is None:
+        raise ConfigError(f"{name} is {value!r}; {ACCEPTED} is accepted")
+    return found
 
 
 def parse_pair(name: str, value: object) -> tuple[str, str]:

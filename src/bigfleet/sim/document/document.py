@@ -32,11 +32,10 @@ from bigfleet.sim.document.nodes import (
     take,
     text_of,
 )
-from bigfleet.sim.document.values import DISTRIBUTIONS, DURATION, READERS, Amounts, Dollars, Labels, Nanoseconds
+from bigfleet.sim.document.values import DISTRIBUTIONS, READERS, Amounts, Dollars, Labels, Nanoseconds
 
 __all__ = [
     "DISTRIBUTIONS",
-    "DURATION",
     "Amounts",
     "DocumentError",
     "Dollars",

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from bigfleet.model.duration import PATTERN
 from bigfleet.sim.document.document import (
     DISTRIBUTIONS,
-    DURATION,
     Amounts,
     Dollars,
     Labels,
@@ -105,7 +105,7 @@ def _constraints(kind: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _QUANTITIES = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
-_DURATION_SCHEMA = {"type": ["string", "number"], "pattern": f"^{DURATION.pattern}$"}
+_DURATION_SCHEMA = {"type": ["string", "number"], "pattern": f"^{PATTERN}$"}
 _SCALAR_SCHEMAS: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer"},

@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
+from bigfleet.model.duration import spelled
 from bigfleet.sim.document.document import DISTRIBUTIONS, Dollars, Nanoseconds, default_of, hints, required, spelt
-from bigfleet.virtual.kernel import HOUR, MILLISECOND, MINUTE, SECOND, Duration
+from bigfleet.virtual.kernel import SECOND, Duration
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -22,9 +23,9 @@ def plain(value: Any) -> Any:
     """A document as the mappings, lists and texts that would read back as it; fields at their default are left out."""
     if isinstance(value, Duration):
         if value.kind == "fixed":
-            return duration_text(value.low)
+            return spelled(value.low)
         ends = zip(DISTRIBUTIONS[value.kind], (value.low, value.high), strict=False)
-        return {"distribution": value.kind, **{name: duration_text(end) for name, end in ends}}
+        return {"distribution": value.kind, **{name: spelled(end) for name, end in ends}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = type(value)
         found: dict[str, Any] = {kind.TAG[0]: kind.TAG[1]} if hasattr(kind, "TAG") else {}
@@ -46,7 +47,7 @@ def field_as_text(kind: Any, value: Any) -> Any:
     """The value of a field of this kind, as a document spells it."""
     kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     if value is not None and Nanoseconds in kinds:
-        return duration_text(value)
+        return spelled(value)
     if value is not None and Dollars in kinds:
         return "pinned" if math.isinf(value) else value
     return plain(value)
@@ -60,14 +61,6 @@ def label(text: str, longest: int = 60) -> str:
     """The nearest name Kubernetes would accept."""
     kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in text.lower())
     return kept[:longest].strip("-") or "unnamed"
-
-
-def duration_text(ns: int) -> str:
-    """The shortest exact spelling: `90s`, `5m`, `2h`."""
-    for unit, size in (("d", 24 * HOUR), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)):
-        if ns and ns % size == 0:
-            return f"{ns // size}{unit}"
-    return f"{ns}ns" if ns else "0s"
 
 
 def instant(at: int) -> str:

@@ -9,9 +9,10 @@ from typing import Any, NewType
 
 import yaml
 
+from bigfleet.model.duration import ACCEPTED, nanoseconds
 from bigfleet.model.quantity import QuantityError, parse_quantity
 from bigfleet.sim.document.nodes import at, complain, entries, refuse
-from bigfleet.virtual.kernel import HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, Duration, KernelError
+from bigfleet.virtual.kernel import Duration, KernelError
 
 Nanoseconds = NewType("Nanoseconds", int)
 Dollars = NewType("Dollars", float)
@@ -19,24 +20,12 @@ Amounts = NewType("Amounts", dict)  # type: ignore[type-arg]
 """Resource name to Kubernetes quantity text, checked."""
 Labels = NewType("Labels", dict)  # type: ignore[type-arg]
 
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(ns|us|ms|s|m|h|d)?")
-_UNITS: dict[str | None, int] = {
-    "ns": 1,
-    "us": MICROSECOND,
-    "ms": MILLISECOND,
-    "s": SECOND,
-    "m": MINUTE,
-    "h": HOUR,
-    "d": 24 * HOUR,
-    None: SECOND,
-}
 DISTRIBUTIONS = {
     "fixed": ("value",),
     "uniform": ("from", "to"),
     "exponential": ("mean",),
     "lognormal": ("median", "p99"),
 }
-_DURATION_ACCEPTED = "a duration such as 150ms, 40s, 5m, 2h or 7d"
 
 
 def _scalar(node: yaml.Node) -> Any:
@@ -85,12 +74,11 @@ def _flag(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> bool:
 
 
 def _nanoseconds(node: yaml.Node, path: str, facts: Mapping[str, Any]) -> Nanoseconds:
-    found = DURATION.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
-    if found is None:
-        raise refuse(node, path, _DURATION_ACCEPTED)
-    value = round(float(found[1]) * _UNITS[found[2]])
+    value = nanoseconds(node.value, bare="s") if isinstance(node, yaml.ScalarNode) else None
+    if value is None:
+        raise refuse(node, path, ACCEPTED)
     if not _within(value, facts.get("low"), None):
-        raise refuse(node, path, f"more than 0, {_DURATION_ACCEPTED}")
+        raise refuse(node, path, f"more than 0, {ACCEPTED}")
     return Nanoseconds(value)
 
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from bigfleet.model.duration import spelled
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.document.document import Nanoseconds, item
-from bigfleet.sim.document.text import duration_text, instant
+from bigfleet.sim.document.text import instant
 
 
 class Outcome(Protocol):
@@ -54,7 +55,7 @@ class DemandMet:
             live, bound = run.pods(self.cluster, "")
             return f"demand is not met at the end: {bound} of {live} pods run"
         if self.by is not None and since > self.by:
-            return f"demand is met from {instant(since)} on, not by {duration_text(self.by)}"
+            return f"demand is met from {instant(since)} on, not by {spelled(self.by)}"
         return ""
 
 
@@ -158,7 +159,7 @@ class Actions:
     def judge(self, run: Outcome) -> str:
         found = run.actions(self.kind, self.after, self.cluster)
         what = "actions" if self.kind == "any" else f"{self.kind} actions"
-        after = f" after {duration_text(self.after)}" if self.after else ""
+        after = f" after {spelled(self.after)}" if self.after else ""
         return _between(f"{found} {what}{after}", found, self.count, self.at_least, self.at_most)
 
 
@@ -173,9 +174,9 @@ class Converged:
     def judge(self, run: Outcome) -> str:
         since = max(0, run.end - self.window)
         if actions := run.actions("any", since, ""):
-            return f"{actions} actions in the last {duration_text(self.window)}, not 0"
+            return f"{actions} actions in the last {spelled(self.window)}, not 0"
         low, high = run.shortfall_range(since, -(2**31))
-        return "" if low == high else f"shortfalls vary from {low} to {high} in the last {duration_text(self.window)}"
+        return "" if low == high else f"shortfalls vary from {low} to {high} in the last {spelled(self.window)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,9 +302,7 @@ class Waiting:
             return f"no {self.priority_class} pod ever asked for capacity; the clause needs at least one"
         if found * 1e9 <= self.at_most:
             return ""
-        return (
-            f"{self.priority_class} pods wait {found:.1f} s (p{self.percentile:g}), over {duration_text(self.at_most)}"
-        )
+        return f"{self.priority_class} pods wait {found:.1f} s (p{self.percentile:g}), over {spelled(self.at_most)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from bigfleet.model.duration import spelled
 from bigfleet.sim.document.document import MisfitError, Place
-from bigfleet.sim.document.text import duration_text
 from bigfleet.sim.scenario.archetypes import realistic
 from bigfleet.sim.scenario.expectations import Cost
 from bigfleet.sim.scenario.supply import size_of
@@ -128,8 +128,8 @@ def _moments_fit(scenario: Scenario) -> None:
     moments += [(("expect", n, "after"), getattr(each, "after", 0)) for n, each in enumerate(scenario.expect)]
     for place, moment in moments:
         if moment > scenario.duration:
-            length = duration_text(scenario.duration)
-            raise MisfitError(place, f"is {duration_text(moment)}, after the end of the run; give at most {length}")
+            length = spelled(scenario.duration)
+            raise MisfitError(place, f"is {spelled(moment)}, after the end of the run; give at most {length}")
     for n, clause in enumerate(scenario.expect):
         if isinstance(clause, Cost) and clause.below_baseline_by is not None and scenario.baseline is None:
             raise MisfitError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bigfleet.engine.results import Verdict
+from bigfleet.model.duration import spelled
 from bigfleet.shard.read.views import REASONS
-from bigfleet.sim.document.text import duration_text
 from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES
 from bigfleet.sim.world.meter import ACTIONS
 from bigfleet.sim.world.simulation import Simulation
@@ -27,7 +27,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "scenario": scenario.name,
         "seed": scenario.seed,
         "sharding": scenario.sharding.value,
-        "simulated": duration_text(run.end),
+        "simulated": spelled(run.end),
         "simulated_seconds": run.end / SECOND,
         "passed": not failures,
         "failures": failures,

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from bigfleet.sim.document.text import duration_text, instant
+from bigfleet.model.duration import spelled
+from bigfleet.sim.document.text import instant
 from bigfleet.sim.scenario.scenario import Detail
 from bigfleet.virtual.kernel import HOUR
 
@@ -106,5 +107,5 @@ def fold(ids: Iterable[str]) -> str:
 
 def _plain(name: str, fact: object) -> object:
     if name in ("for", "down", "pause", "repaired_after") and isinstance(fact, int):
-        return duration_text(fact)
+        return spelled(fact)
     return list(fact) if isinstance(fact, tuple) else fact

@@ -160,7 +160,7 @@ def offering(**changes: object) -> str:
         (offering(labels={"zone": "a"}), "labels.zone is 'a'; give this value in the field made for it"),
         (offering(taints=[{"key": "k", "effect": "No"}]), r"taints\[0\].effect is 'No'; give one of NoSchedule"),
         ("{offerings: [], durations: slow}", "durations is 'slow'; give one of instant, quick, realistic"),
-        ("{offerings: [], latencies: {create: soon}}", "latencies.create is 'soon'; give a duration such as 150ms"),
+        ("{offerings: [], latencies: {create: soon}}", "latencies.create is 'soon'; give a duration such as 250ms"),
         (
             "{offerings: [], latencies: {create: {distribution: uniform, from: 5s, to: 1s}}}",
             "latencies.create: a uniform duration ends at",
