@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -44,6 +45,23 @@ class Shape:
     allocatable: Resources
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
+
+    def label(self, key: str) -> str | None:
+        """The value a requirement on this key is judged by; the host name is the machine's own, never its shape's."""
+        if key == INSTANCE_TYPE_LABEL and self.instance_type:
+            return self.instance_type
+        if key == ZONE_LABEL and self.zone:
+            return self.zone
+        return dict(self.labels).get(key) if key != HOSTNAME_LABEL else None
+
+    def node_labels(self) -> dict[str, str]:
+        """The labels a node of this shape carries; what the shape has fields for wins over its labels."""
+        labels = dict(self.labels)
+        if self.instance_type:
+            labels[INSTANCE_TYPE_LABEL] = self.instance_type
+        if self.zone:
+            labels[ZONE_LABEL] = self.zone
+        return labels
 
 
 class Stamp(Struct, frozen=True):

@@ -22,7 +22,7 @@ from bigfleet.engine.kernels.columns import grown, made, room, widened
 from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1M
 from bigfleet.engine.kernels.texts import TextTable
 from bigfleet.engine.kernels.view import View, view
-from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
@@ -282,8 +282,8 @@ class Catalog:
 
     def intern_class(self, shape: Shape, named: int) -> int:
         """The class of machines of a shape; `named` is the text of the id when live demand names it."""
-        labels = dict(shape.labels)
-        values = tuple(_lookup(shape, labels, key) for key in self.keys)
+        labels = shape.node_labels()
+        values = tuple(labels.get(key) for key in self.keys)
         taints = tuple(sorted({taint for taint in shape.taints if taint.blocks}))
         key = (
             shape.provider, shape.instance_type, shape.zone, shape.capacity_type, shape.price, shape.probability,
@@ -424,14 +424,6 @@ class Catalog:
             assert folded.fingerprint == _folded(profile).fingerprint, f"profile {number} folds into another"
         self._precedence.validate(self.profiles, self.p.precedence)
         self.stamps.validate()
-
-
-def _lookup(shape: Shape, labels: dict[str, str], key: str) -> str | None:
-    if key == INSTANCE_TYPE_LABEL and shape.instance_type:
-        return shape.instance_type
-    if key == ZONE_LABEL and shape.zone:
-        return shape.zone
-    return labels.get(key)
 
 
 def _shape_problem(shape: Shape) -> int:

@@ -59,7 +59,7 @@ def offers_for(engine: Engine, result: StepResult, entry: int) -> Iterator[Offer
             yield _offer(result, engine, entry, shape, *_where(profile, shape))
         return
     for domain in _domains(engine, result, entry, key):
-        there = [shape for shape in kinds if _value(shape, key) == domain and _matches(shape, profile)]
+        there = [shape for shape in kinds if shape.label(key) == domain and _matches(shape, profile)]
         if not there:
             placed = (_placed(shape, key, domain) for shape in kinds)
             there = [shape for shape in placed if _matches(shape, profile)]
@@ -151,18 +151,8 @@ def _where(profile: Profile, shape: Shape) -> tuple[str, str]:
     """The domain worth naming for a plain need: what the profile asks of the place, else the zone."""
     for requirement in profile.requirements:
         if requirement.key not in (INSTANCE_TYPE_LABEL, HOSTNAME_LABEL) and requirement.operator is Operator.IN:
-            return requirement.key, _value(shape, requirement.key) or ""
+            return requirement.key, shape.label(requirement.key) or ""
     return (ZONE_LABEL, shape.zone) if shape.zone else ("", "")
-
-
-def _value(shape: Shape, key: str) -> str | None:
-    if key == HOSTNAME_LABEL:
-        return None
-    if key == INSTANCE_TYPE_LABEL and shape.instance_type:
-        return shape.instance_type
-    if key == ZONE_LABEL and shape.zone:
-        return shape.zone
-    return dict(shape.labels).get(key)
 
 
 def _matches(shape: Shape, profile: Profile) -> bool:
@@ -174,7 +164,7 @@ def meets(shape: Shape, requirement: Requirement) -> bool:
     # A machine that does not exist yet has a name nobody asked for.
     if requirement.key == HOSTNAME_LABEL:
         return requirement.matches("\U0010ffff")
-    return requirement.matches(_value(shape, requirement.key))
+    return requirement.matches(shape.label(requirement.key))
 
 
 def _placed(shape: Shape, key: str, value: str) -> Shape:
@@ -194,7 +184,7 @@ def _moved(engine: Engine, shape: Shape, profile: Profile) -> Shape | None:
         if requirement.operator is Operator.IN:
             shape = _placed(shape, requirement.key, requirement.values[0]) if requirement.values else shape
         elif requirement.operator is Operator.EXISTS:
-            known = sorted(v for s in engine.catalog.shapes if (v := _value(s, requirement.key)) is not None)
+            known = sorted(v for s in engine.catalog.shapes if (v := s.label(requirement.key)) is not None)
             shape = _placed(shape, requirement.key, known[0] if known else "any")
         else:
             shape = replace(shape, labels=tuple(pair for pair in shape.labels if pair[0] != requirement.key))

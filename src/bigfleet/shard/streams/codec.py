@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, assert_never
 from google.protobuf.message import DecodeError
 
 from bigfleet.model.names import (
-    INSTANCE_TYPE_LABEL,
-    ZONE_LABEL,
     available_supersedes_key,
     node_supersedes_key,
 )
@@ -172,16 +170,6 @@ def requirements(wanted: Iterable[Requirement]) -> list[capacity_pb2.NodeSelecto
     ]
 
 
-def node_labels(shape: Shape) -> dict[str, str]:
-    """The labels a machine's node will carry; what the machine has fields for wins over its labels."""
-    labels = dict(shape.labels)
-    if shape.instance_type:
-        labels[INSTANCE_TYPE_LABEL] = shape.instance_type
-    if shape.zone:
-        labels[ZONE_LABEL] = shape.zone
-    return labels
-
-
 def taints(shape: Shape) -> list[provider_pb2.Taint]:
     return [provider_pb2.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in shape.taints]
 
@@ -208,7 +196,7 @@ def _node_state(frame: ev.NodeState) -> shard_pb2.NodeStateUpdate:
         last_error=frame.last_error,
     )
     if frame.shape is not None:
-        update.labels.update(node_labels(frame.shape))
+        update.labels.update(frame.shape.node_labels())
         update.taints.extend(taints(frame.shape))
         if not frame.shape.allocatable.is_zero:
             update.resources.resources.update(frame.shape.allocatable.to_wire())

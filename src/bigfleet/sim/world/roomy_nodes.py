@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bigfleet.engine.batches import Shape as MachineShape
-from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.taint import tolerates
 from bigfleet.sim.world.pods import Node, PodKind, PodSet
 
@@ -46,12 +45,7 @@ class RoomyNodes:
         """What requirements are judged by, made once per shape."""
         known = self._labels.get(shape)
         if known is None:
-            known = dict(shape.labels)
-            if shape.instance_type:
-                known[INSTANCE_TYPE_LABEL] = shape.instance_type
-            if shape.zone:
-                known[ZONE_LABEL] = shape.zone
-            self._labels[shape] = known
+            known = self._labels[shape] = shape.node_labels()
         return known
 
     def _forget_unused(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bigfleet.engine.policy import SECOND
-from bigfleet.model.names import INSTANCE_TYPE_LABEL, MACHINE_ID_LABEL, ZONE_LABEL
+from bigfleet.model.names import MACHINE_ID_LABEL
 from bigfleet.shard.contract.events import BootstrapAnswered, BootstrapRequest
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.clusters.nodes import Nodes
@@ -106,12 +106,7 @@ class Bootstraps:
 
     def _ask(self, session: Session, operation: Operation) -> None:
         machine, profile = operation.machine, operation.profile
-        labels = dict(machine.shape.labels)
-        labels[MACHINE_ID_LABEL] = machine.key
-        if machine.shape.instance_type:
-            labels[INSTANCE_TYPE_LABEL] = machine.shape.instance_type
-        if machine.shape.zone:
-            labels[ZONE_LABEL] = machine.shape.zone
+        labels = {**machine.shape.node_labels(), MACHINE_ID_LABEL: machine.key}
         session.outbox.request(
             machine.key,
             BootstrapRequest(

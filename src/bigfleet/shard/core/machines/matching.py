@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigfleet.engine.batches import Shape
-from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import tolerates
@@ -22,13 +22,7 @@ def serves(record: Record, profile: Profile, unit: Resources, overhead: Resource
 
 def attribute(machine: str, shape: Shape, key: str) -> str | None:
     """The value a requirement on this key is judged by (docs/engine.md, Lookup)."""
-    if key == HOSTNAME_LABEL:
-        return machine
-    if key == INSTANCE_TYPE_LABEL and shape.instance_type:
-        return shape.instance_type
-    if key == ZONE_LABEL and shape.zone:
-        return shape.zone
-    return dict(shape.labels).get(key)
+    return machine if key == HOSTNAME_LABEL else shape.label(key)
 
 
 def parse_canonical(text: str) -> Resources:
