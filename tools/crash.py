@@ -27,8 +27,8 @@ from typing import Any
 import grpc
 
 import bigfleet  # noqa: F401  # before grpc: it fixes the TLS versions
-from bigfleet.model.machine import MachineState
-from bigfleet.provider.kit.core.records import TRANSITIONS, Kind
+from bigfleet.model.machine import PASSAGES, MachineState
+from bigfleet.provider.kit.core.records import Kind
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2 as pb
 from bigfleet.wire import provider_pb2_grpc as rpc
@@ -91,7 +91,7 @@ class _Promise:
 
     def resolve(self, state: int) -> None:
         """A request nobody answered either happened or did not; what the next life shows is the truth from then on."""
-        if self.asked is not None and state in TRANSITIONS[self.asked][1:]:
+        if self.asked is not None and state in PASSAGES[self.asked][1:]:
             self.kind, self.operation_id, self.sequence = self.asked, "", self.asked_sequence
         self.asked = None
 
@@ -232,7 +232,7 @@ class _Run:
         allowed = {MachineState.FAILED}
         for kind in (promise.kind, promise.asked):
             if kind is not None:
-                allowed |= {TRANSITIONS[kind].via, TRANSITIONS[kind].target}
+                allowed |= {PASSAGES[kind].during, PASSAGES[kind].after}
         if promise.kind is None:
             allowed.add(MachineState.SPECULATIVE)
         if machine.state not in allowed or (machine.state == MachineState.FAILED and not machine.last_error):
@@ -246,7 +246,7 @@ class _Run:
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.FAILED_PRECONDITION:
                 self.broken["fences"].append(f"{promise.machine_id}: a stale token was answered {error.code().name}")
-        if machine.state in TRANSITIONS[promise.kind][1:]:
+        if machine.state in PASSAGES[promise.kind][1:]:
             await self._check_repeat(stub, promise)
 
     async def _check_repeat(self, stub: Any, promise: _Promise) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bigfleet.model.machine import MachineState
+from bigfleet.model.machine import CallKind, MachineState
 from bigfleet.shard.contract import events as ev
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2, provider_pb2_grpc, shardread_pb2, shardread_pb2_grpc
@@ -122,14 +122,14 @@ def test_a_release_is_for_idle_machines_only_and_a_refused_one_fails_with_its_te
     world.provider.add("busy", S.CONFIGURED, cluster="c")
     world.provider.refuse = lambda call: (ev.Failure.OTHER, "quota service is down")
     world.run(15)
-    assert {(call.kind, call.machine) for call in world.provider.calls} == {(ev.CallKind.DELETE, "idle")}
+    assert {(call.kind, call.machine) for call in world.provider.calls} == {(CallKind.DELETE, "idle")}
     failed = [audit for audit in world.audits if audit.machine == "idle"]
     assert failed and all("quota service is down" in audit.detail for audit in failed)
     assert any("Failed" in line.text and "quota service" in line.text for line in world.core.story("idle"))
     world.provider.refuse = lambda call: None
     world.run(700)
     assert world.state_of("idle") == S.SPECULATIVE
-    assert world.provider.counts[ev.CallKind.DELETE, "idle"] == 1, "what is released is not released again"
+    assert world.provider.counts[CallKind.DELETE, "idle"] == 1, "what is released is not released again"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_machine_with_a_call_under_way_is_not_overwritten_by_a_list() -> None:
     assert world.state_of("m") == S.CONFIGURING, "Lists that still show it Idle say nothing new"
     world.run(30)
     assert world.state_of("m") == S.CONFIGURED
-    assert world.provider.counts[ev.CallKind.CONFIGURE, "m"] == 1
+    assert world.provider.counts[CallKind.CONFIGURE, "m"] == 1
 
 
 async def test_a_new_process_has_a_higher_epoch_and_knows_every_assignment_again(fleet: Asking) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.shard.contract import events as ev
+from bigfleet.model.machine import CallKind
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import S, World, cpu, dice, test_config
 from tools.chaos import chaos
@@ -23,7 +23,7 @@ def test_a_wall_clock_that_jumps_between_two_lives_loses_nothing_and_buys_nothin
     """Within a process time is monotonic; what the journal remembers may lie hours ahead or behind in the next one."""
     world = World(test_config(reclaim_grace=20 * SECOND))
     world.provider.several(12, "slot", S.SPECULATIVE)
-    world.provider.work = dict.fromkeys(ev.CallKind, 2.0)
+    world.provider.work = dict.fromkeys(CallKind, 2.0)
     throw = dice(seed)
     clusters = [world.operator("a"), world.operator("b")]
     wanted = dict.fromkeys(("a", "b"), 3)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.runtime.clock import SteadyClock
 from bigfleet.shard.runtime.conductor import Conductor
@@ -78,7 +79,7 @@ async def conducted(core: Core, order: list[str], **options: object) -> AsyncIte
 
 
 def call(op: int) -> ev.CallProvider:
-    return ev.CallProvider(op, "p", ev.CallKind.CREATE, "m", ev.Fence("s", 1, op), deadline=0)
+    return ev.CallProvider(op, "p", CallKind.CREATE, "m", ev.Fence("s", 1, op), deadline=0)
 
 
 async def test_a_call_goes_out_only_after_its_intent_is_on_disk() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from bigfleet.model.machine import CallKind
 from bigfleet.provider.client import ProviderEndpoint
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.provider_io.provider_calls import ABSENCES_REPORTED, ProviderCalls
@@ -96,14 +97,14 @@ async def provided() -> AsyncIterator[tuple[ProviderCalls, ScriptedProvider, Lis
         await server.stop(grace=0)
 
 
-def call(kind: ev.CallKind, sequence: int = 7, seconds: float = 10.0, **fields: Any) -> ev.CallProvider:
+def call(kind: CallKind, sequence: int = 7, seconds: float = 10.0, **fields: Any) -> ev.CallProvider:
     deadline = time.time_ns() + int(seconds * 1e9)
     return ev.CallProvider(5, "p1", kind, "m-1", ev.Fence("shard-0", 3, sequence), deadline, **fields)
 
 
 async def test_every_call_carries_the_fence_the_core_gave_it() -> None:
     async with provided() as (calls, scripted, listener):
-        await asyncio.gather(*[calls.call(call(ev.CallKind.CREATE, sequence)) for sequence in range(1, 21)])
+        await asyncio.gather(*[calls.call(call(CallKind.CREATE, sequence)) for sequence in range(1, 21)])
         fences = {(asked.shard_id, asked.shard_epoch, asked.sequence_number) for asked in scripted.asked}
         assert fences == {("shard-0", 3, sequence) for sequence in range(1, 21)}
         assert all(isinstance(event, ev.CallDone) and event.op == 5 for event in listener.events)
@@ -112,7 +113,7 @@ async def test_every_call_carries_the_fence_the_core_gave_it() -> None:
 async def test_configure_carries_cluster_blob_and_metadata() -> None:
     async with provided() as (calls, scripted, listener):
         scripted.ack = machine("m-1", 5, cluster="c-1", shard_metadata={"k": "v"})
-        await calls.call(call(ev.CallKind.CONFIGURE, cluster="c-1", blob=b"secret", metadata=(("k", "v"),)))
+        await calls.call(call(CallKind.CONFIGURE, cluster="c-1", blob=b"secret", metadata=(("k", "v"),)))
         (asked,) = scripted.asked
         assert (asked.cluster_id, asked.bootstrap_blob, dict(asked.shard_metadata)) == ("c-1", b"secret", {"k": "v"})
         (done,) = listener.events
@@ -121,7 +122,7 @@ async def test_configure_carries_cluster_blob_and_metadata() -> None:
 
 async def test_drain_carries_its_grace() -> None:
     async with provided() as (calls, scripted, _):
-        await calls.call(call(ev.CallKind.DRAIN, grace_seconds=120))
+        await calls.call(call(CallKind.DRAIN, grace_seconds=120))
         assert scripted.asked[0].grace_period_seconds == 120
 
 
@@ -144,7 +145,7 @@ async def test_a_refusal_comes_back_as_the_kind_the_core_tells_apart_and_is_trie
 ) -> None:
     async with provided() as (calls, scripted, listener):
         scripted.status = status
-        await calls.call(call(ev.CallKind.DELETE))
+        await calls.call(call(CallKind.DELETE))
         (failed,) = listener.events
         assert isinstance(failed, ev.CallFailed) and failed.failure == failure
         assert len(scripted.asked) == 1, "attempts are the core's to make"
@@ -153,7 +154,7 @@ async def test_a_refusal_comes_back_as_the_kind_the_core_tells_apart_and_is_trie
 async def test_a_call_ends_at_the_deadline_of_the_core() -> None:
     async with provided() as (calls, scripted, listener):
         scripted.delay = 30
-        await calls.call(call(ev.CallKind.CREATE, seconds=0.2))
+        await calls.call(call(CallKind.CREATE, seconds=0.2))
         assert listener.events[0].failure == Failure.DEADLINE
 
 
@@ -165,7 +166,7 @@ async def test_a_call_ends_at_the_deadline_of_the_core() -> None:
 async def test_an_ack_that_cannot_be_read_fails_the_call(ack: provider_pb2.Machine) -> None:
     async with provided() as (calls, scripted, listener):
         scripted.ack = ack
-        await calls.call(call(ev.CallKind.CREATE))
+        await calls.call(call(CallKind.CREATE))
         (failed,) = listener.events
         assert failed.failure == Failure.OTHER and "ack rejected" in failed.error
 
@@ -193,7 +194,7 @@ async def test_a_machine_that_was_acted_upon_is_listed_again_even_with_the_same_
     async with provided() as (calls, scripted, listener):
         scripted.machines = {"m-1": machine("m-1"), "m-2": machine("m-2")}
         await calls.list(ev.StartList("p1", full=True))
-        await calls.call(call(ev.CallKind.CONFIGURE))
+        await calls.call(call(CallKind.CONFIGURE))
         await calls.read(ev.StartRead("p1", "m-2"))
         listener.take()
         await calls.list(ev.StartList("p1", full=True))

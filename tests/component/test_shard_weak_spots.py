@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from bigfleet.model.machine import CallKind
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.runtime.journal import JournalError, JournalFile
@@ -152,13 +153,13 @@ def _lists_changes_only(world: World) -> set[str]:
 def test_07_a_transition_that_never_ends_becomes_a_failure_that_can_heal() -> None:
     world = World(test_config(configure_timeout=60 * SECOND))
     unit = world.provider.add("m", S.IDLE)
-    world.provider.work[ev.CallKind.CONFIGURE] = 10**6
+    world.provider.work[CallKind.CONFIGURE] = 10**6
     world.operator("c").send(cpu("c", 1))
     world.run(45)
     assert world.state_of("m") == S.CONFIGURING
     world.run(60)
     assert world.state_of("m") == S.FAILED and "not finished within 60s" in world.core.state.fleet.machines["m"].error
-    world.provider.work[ev.CallKind.CONFIGURE] = 0.0
+    world.provider.work[CallKind.CONFIGURE] = 0.0
     unit.state, unit.cluster, unit.metadata = S.IDLE, "", ()
     world.run(700)
     assert world.state_of("m") == S.CONFIGURED

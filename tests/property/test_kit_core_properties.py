@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from bigfleet.model.machine import BOUND, DRIVEN_EDGES, MachineState
+from bigfleet.model.machine import BOUND, DRIVEN_EDGES, PASSAGES, MachineState
 from bigfleet.provider.kit.core.core import Lifecycle, Rules, Timeouts
 from bigfleet.provider.kit.core.events import (
     ROWS,
@@ -34,7 +34,7 @@ from bigfleet.provider.kit.core.events import (
     WorkDone,
     WorkFailed,
 )
-from bigfleet.provider.kit.core.records import TRANSITIONS, Host, Instance, Kind, MachineRecord, Token
+from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord, Token
 from bigfleet.provider.kit.store import MemoryStore
 
 IDS = [f"m{n}" for n in range(3)]
@@ -107,16 +107,16 @@ class Provider(RuleBasedStateMachine):
             return []
         self.latest[event.machine_id, kind] = answer.operation_id
         assert self.operations.setdefault(answer.operation_id, (event.machine_id, kind)) == (event.machine_id, kind)
-        assert answer.machine.state in TRANSITIONS[kind][1:]
+        assert answer.machine.state in PASSAGES[kind][1:]
         return [i for i in out if isinstance(i, StartWork)]
 
     def check_position(self, event: object, kind: Kind, before: MachineRecord, answer: Acknowledge | Refuse) -> None:
         recorded = self.latest.get((before.id, kind))
-        edge = TRANSITIONS[kind]
+        passage = PASSAGES[kind]
         foreign = isinstance(event, ConfigureRequested) and before.state in BOUND and before.cluster != event.cluster_id
-        if before.state == edge.source:
+        if before.state == passage.before:
             assert isinstance(answer, Acknowledge) and answer.operation_id != recorded
-        elif recorded and before.state in (edge.via, edge.target) and not foreign:
+        elif recorded and before.state in (passage.during, passage.after) and not foreign:
             assert isinstance(answer, Acknowledge) and answer.operation_id == recorded
         else:
             assert isinstance(answer, Refuse) and answer.refusal is Refusal.OUT_OF_POSITION

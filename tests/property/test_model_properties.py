@@ -12,7 +12,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bigfleet.model.need import Need, aggregate
 from bigfleet.model.penalty import bucket_dollars, bucket_for
 from bigfleet.model.profile import Profile, ProfileError
 from bigfleet.model.quantity import Quantity, QuantityError, QuantityFormat, from_units, parse_quantity, to_units
@@ -214,25 +213,3 @@ def test_buckets_overestimate_by_less_than_double(dollars: float) -> None:
     bound = bucket_dollars(bucket_for(dollars))
     assert dollars <= bound
     assert bound <= 0.5 or bound < 2 * dollars
-
-
-needs = st.builds(
-    Need,
-    st.sampled_from(["c1", "c2"]),
-    st.sampled_from([Profile([], [], priority, 0, 0) for priority in (0, 1)]),
-    vectors,
-    st.sampled_from([Resources.of(cpu=1), Resources.of(cpu=2)]),
-    st.integers(0, 5),
-    st.sampled_from(["", "g"]),
-)
-
-
-@given(st.lists(needs), st.randoms(use_true_random=False))
-def test_merging_keeps_totals_whatever_the_order(rows: list[Need], chance: random.Random) -> None:
-    merged = aggregate(rows)
-    assert len({need.key for need in merged}) == len(merged)
-    assert sum((need.aggregate for need in merged), Resources.ZERO) == sum((r.aggregate for r in rows), Resources.ZERO)
-    shuffled = list(rows)
-    chance.shuffle(shuffled)
-    assert set(aggregate(shuffled)) == set(merged)
-    assert aggregate(merged) == merged

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import ALL, OLD, S, World, cpu, test_config
@@ -44,7 +45,7 @@ class Chaos:
         self.wanted: dict[str, int] = {}
         for provider in self.world.providers.values():
             provider.several(12, f"{provider.name}-", S.SPECULATIVE, price=self.dice.choice((1.0, 2.0)))
-            for kind in ev.CallKind:
+            for kind in CallKind:
                 provider.work[kind] = self.dice.choice((0, 0, 5, 25))
         for cluster in CLUSTERS:
             operator = self.world.operator(cluster, self.dice.choice((ALL, OLD)))

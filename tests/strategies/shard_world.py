@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bigfleet.engine.batches import Shape
-from bigfleet.model.machine import MachineState
+from bigfleet.model.machine import CallKind, MachineState
 from bigfleet.model.names import OPERATOR_CAPABILITIES
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
@@ -88,10 +88,10 @@ class Unit:
 
 
 _TARGETS = {
-    ev.CallKind.CREATE: (S.SPECULATIVE, S.CREATING, S.IDLE),
-    ev.CallKind.CONFIGURE: (S.IDLE, S.CONFIGURING, S.CONFIGURED),
-    ev.CallKind.DRAIN: (S.CONFIGURED, S.DRAINING, S.IDLE),
-    ev.CallKind.DELETE: (S.IDLE, S.DELETING, S.SPECULATIVE),
+    CallKind.CREATE: (S.SPECULATIVE, S.CREATING, S.IDLE),
+    CallKind.CONFIGURE: (S.IDLE, S.CONFIGURING, S.CONFIGURED),
+    CallKind.DRAIN: (S.CONFIGURED, S.DRAINING, S.IDLE),
+    CallKind.DELETE: (S.IDLE, S.DELETING, S.SPECULATIVE),
 }
 
 
@@ -103,9 +103,9 @@ class Provider:
         self.name = name
         self.units: dict[str, Unit] = {}
         self.calls: list[ev.CallProvider] = []
-        self.counts: Counter[tuple[ev.CallKind, str]] = Counter()
+        self.counts: Counter[tuple[CallKind, str]] = Counter()
         self.latency = 0.05
-        self.work = dict.fromkeys(ev.CallKind, 0.0)
+        self.work = dict.fromkeys(CallKind, 0.0)
         self.list_latency = 0.1
         self.refuse: Callable[[ev.CallProvider], tuple[ev.Failure, str] | None] = lambda call: None
         self.drop_answers: Callable[[ev.CallProvider], bool] = lambda call: False
@@ -157,16 +157,16 @@ class Provider:
             return ev.CallFailed(call.op, *refusal)
         if unit is None:
             return ev.CallFailed(call.op, ev.Failure.NOT_FOUND, f"machine {call.machine} is unknown")
-        if call.kind == ev.CallKind.DELETE and not self.can_delete:
+        if call.kind == CallKind.DELETE and not self.can_delete:
             return ev.CallFailed(call.op, ev.Failure.UNIMPLEMENTED, "Delete is not supported")
         before, during, after = _TARGETS[call.kind]
-        if unit.state in (during, after) and (call.kind != ev.CallKind.CONFIGURE or unit.cluster == call.cluster):
+        if unit.state in (during, after) and (call.kind != CallKind.CONFIGURE or unit.cluster == call.cluster):
             return ev.CallDone(call.op, unit.record())
         if unit.state != before:
             return ev.CallFailed(call.op, ev.Failure.OTHER, f"{call.kind} of a machine that is {unit.state.label}")
         self.counts[call.kind, unit.id] += 1
         unit.state = during
-        if call.kind == ev.CallKind.CONFIGURE:
+        if call.kind == CallKind.CONFIGURE:
             assert call.blob, "Configure without user data"
             unit.cluster, unit.metadata = call.cluster, call.metadata
         seconds = self.work[call.kind]

@@ -1,4 +1,4 @@
-"""Machines: the record, its lifecycle as two tables, and the invariants every record must keep.
+"""Machines: their life cycle as tables, and the invariants every record of one must keep.
 
 DRIVEN_EDGES is what we may do to a machine; OBSERVED_EDGES is what a provider may show us between two looks, where
 states can be skipped and a host can vanish from under us. docs/machine-states.md is generated from both.
@@ -9,15 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
-
-from bigfleet.model.assignment import NO_ASSIGNMENT, Assignment
-from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
-from bigfleet.model.resources import Resources
-from bigfleet.model.taint import Taint
 
 
 class MachineState(IntEnum):
@@ -53,6 +47,37 @@ _S = MachineState
 STABLE: Final = frozenset({_S.SPECULATIVE, _S.IDLE, _S.CONFIGURED})
 # States in which a machine belongs to a cluster.
 BOUND: Final = frozenset({_S.CONFIGURING, _S.CONFIGURED, _S.DRAINING})
+
+
+class CallKind(StrEnum):
+    """The four calls that change a machine."""
+
+    CREATE = "create"
+    CONFIGURE = "configure"
+    DRAIN = "drain"
+    DELETE = "delete"
+
+
+class Passage(NamedTuple):
+    """What a call does to a machine: the state before it, while the provider is at work, and after it."""
+
+    before: MachineState
+    during: MachineState
+    after: MachineState
+
+
+PASSAGES: Final[Mapping[CallKind, Passage]] = MappingProxyType(
+    {
+        CallKind.CREATE: Passage(_S.SPECULATIVE, _S.CREATING, _S.IDLE),
+        CallKind.CONFIGURE: Passage(_S.IDLE, _S.CONFIGURING, _S.CONFIGURED),
+        CallKind.DRAIN: Passage(_S.CONFIGURED, _S.DRAINING, _S.IDLE),
+        CallKind.DELETE: Passage(_S.IDLE, _S.DELETING, _S.SPECULATIVE),
+    }
+)
+# Which call a machine in a passing state is in the middle of.
+CALL_DURING: Final[Mapping[MachineState, CallKind]] = MappingProxyType(
+    {passage.during: call for call, passage in PASSAGES.items()}
+)
 
 Edge = tuple[MachineState, MachineState]
 # None is the provider not listing the machine at all.
@@ -114,56 +139,6 @@ SHAPES: Final[Mapping[int, tuple[bool | None, bool | None]]] = {
 }
 
 
-class HostRef(NamedTuple):
-    """A real host, by provider and the provider's own id for it; both empty when there is none."""
-
-    provider: str = ""
-    ref: str = ""
-
-    @property
-    def present(self) -> bool:
-        return bool(self.provider or self.ref)
-
-
-NO_HOST: Final = HostRef()
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """One machine or quota slot as its provider describes it; the id stays for the whole life."""
-
-    id: str
-    state: MachineState
-    instance_type: str = ""
-    zone: str = ""
-    capacity_type: CapacityType = CapacityType.UNSPECIFIED
-    price_per_hour: float = 0.0
-    interruption_probability: float = 0.0
-    resources: Resources = Resources.ZERO
-    allocatable: Resources = Resources.ZERO
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    taints: tuple[Taint, ...] = ()
-    host: HostRef = NO_HOST
-    cluster: str = ""
-    assignment: Assignment = NO_ASSIGNMENT
-    last_error: str = ""
-
-    @property
-    def effective_allocatable(self) -> Resources:
-        """What it offers: `allocatable`, or the base shape when the provider does not say."""
-        return self.resources if self.allocatable.is_zero else self.allocatable
-
-    def attribute(self, key: str) -> str | None:
-        """The value a requirement on this key is judged by; None when the machine has none."""
-        if key == INSTANCE_TYPE_LABEL and self.instance_type:
-            return self.instance_type
-        if key == ZONE_LABEL and self.zone:
-            return self.zone
-        return self.labels.get(key)
-
-
-_WANTED: Final = {True: "set", False: "empty"}
-
 PRICE: Final = "price"
 INTERRUPTION_PROBABILITY: Final = "interruption_probability"
 STRUCTURAL: Final = "structural"
@@ -176,38 +151,33 @@ class Violation(NamedTuple):
     detail: str
 
 
-def violations(machine: Machine) -> tuple[str, ...]:
-    """The reasons to refuse the record, each once: `price`, `interruption_probability`, `structural`."""
-    return tuple(dict.fromkeys(violation.reason for violation in explain_violations(machine)))
-
-
-def explain_violations(machine: Machine) -> tuple[Violation, ...]:
-    """Every broken invariant with its sentence; empty for a good record."""
-    found = []
-    price, probability = machine.price_per_hour, machine.interruption_probability
-    if not (price >= 0 and math.isfinite(price)):
-        found.append(Violation(PRICE, f"price_per_hour is {price}; a finite number of at least 0 is accepted"))
+def price_flaw(price: float, probability: float) -> Violation | None:
+    """What is wrong with what a machine costs and risks; None for good figures."""
+    # `not in-range` written this way round refuses NaN as well.
+    if not 0 <= price < math.inf:
+        return Violation(PRICE, f"price_per_hour is {price}; a finite number of at least 0 is accepted")
     if not 0 <= probability <= 1:
-        found.append(
-            Violation(INTERRUPTION_PROBABILITY, f"interruption_probability is {probability}; 0 to 1 is accepted")
-        )
-    found.extend(Violation(STRUCTURAL, detail) for detail in _structure(machine))
-    return tuple(found)
+        return Violation(INTERRUPTION_PROBABILITY, f"interruption_probability is {probability}; 0 to 1 is accepted")
+    return None
 
 
-def _structure(machine: Machine) -> list[str]:
-    found = []
-    if not machine.id:
-        found.append("id is empty; every machine needs one")
-    if machine.state not in SHAPES:
-        found.append(f"state is {int(machine.state)}; 1 to 8 are accepted")
-        return found
-    host, cluster = SHAPES[machine.state]
-    state = MachineState(machine.state).label
-    if host is not None and machine.host.present != host:
-        found.append(f"host is {'/'.join(machine.host)!r} in state {state}; it must be {_WANTED[host]}")
-    if cluster is not None and bool(machine.cluster) != cluster:
-        found.append(f"cluster is {machine.cluster!r} in state {state}; it must be {_WANTED[cluster]}")
-    if machine.state == _S.FAILED and not machine.last_error:
-        found.append("last_error is empty in state Failed; it must say what failed")
-    return found
+def structure_flaw(id: str, state: int, host: str, cluster: str, last_error: str) -> Violation | None:
+    """The first way in which a record breaks the grid of SHAPES; None for a good one."""
+    if not id:
+        return Violation(STRUCTURAL, "id is empty; every machine needs one")
+    rules = SHAPES.get(state)
+    if rules is None:
+        return Violation(STRUCTURAL, f"state is {int(state)}; 1 to 8 are accepted")
+    wants_host, wants_cluster = rules
+    if wants_host is not None and bool(host) != wants_host:
+        return _unlike(state, "host", host, wants_host)
+    if wants_cluster is not None and bool(cluster) != wants_cluster:
+        return _unlike(state, "cluster", cluster, wants_cluster)
+    if state == _S.FAILED and not last_error:
+        return Violation(STRUCTURAL, "last_error is empty in state Failed; it must say what failed")
+    return None
+
+
+def _unlike(state: int, field: str, value: str, wanted: bool) -> Violation:
+    must = "set" if wanted else "empty"
+    return Violation(STRUCTURAL, f"{field} is {value!r} in state {MachineState(state).label}; it must be {must}")

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from bigfleet.model.machine import (
+    CALL_DURING,
     DRIVEN_EDGES,
     OBSERVED_EDGES,
-    CapacityType,
-    HostRef,
-    Machine,
+    PASSAGES,
+    STABLE,
+    CallKind,
     MachineState,
-    explain_violations,
-    violations,
+    price_flaw,
+    structure_flaw,
 )
-from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
-from bigfleet.model.profile import Profile
-from bigfleet.model.requirement import Operator, Requirement
-from bigfleet.model.resources import Resources
 from tools.machine_states import page
 
 S = MachineState
-HOST = HostRef("aws-eu-west-1", "i-1")
+HOST = "i-1"
+
+
+class Listed(NamedTuple):
+    id: str
+    state: int
+    host: str = ""
+    cluster: str = ""
+    last_error: str = ""
+
+
 GOOD = {
-    S.SPECULATIVE: Machine("m", S.SPECULATIVE),
-    S.CREATING: Machine("m", S.CREATING),
-    S.IDLE: Machine("m", S.IDLE, host=HOST),
-    S.CONFIGURING: Machine("m", S.CONFIGURING, host=HOST, cluster="c"),
-    S.CONFIGURED: Machine("m", S.CONFIGURED, host=HOST, cluster="c"),
-    S.DRAINING: Machine("m", S.DRAINING, host=HOST, cluster="c"),
-    S.DELETING: Machine("m", S.DELETING, host=HOST),
-    S.FAILED: Machine("m", S.FAILED, last_error="boot timed out"),
+    S.SPECULATIVE: Listed("m", S.SPECULATIVE),
+    S.CREATING: Listed("m", S.CREATING),
+    S.IDLE: Listed("m", S.IDLE, HOST),
+    S.CONFIGURING: Listed("m", S.CONFIGURING, HOST, "c"),
+    S.CONFIGURED: Listed("m", S.CONFIGURED, HOST, "c"),
+    S.DRAINING: Listed("m", S.DRAINING, HOST, "c"),
+    S.DELETING: Listed("m", S.DELETING, HOST),
+    S.FAILED: Listed("m", S.FAILED, last_error="boot timed out"),
 }
 
 
@@ -73,85 +80,71 @@ def test_nobody_can_skip_the_stable_state_between_slot_and_binding() -> None:
         assert edge not in OBSERVED_EDGES
 
 
+def test_each_call_passes_through_a_state_of_its_own_along_driven_edges() -> None:
+    assert set(PASSAGES) == set(CallKind)
+    assert set(CALL_DURING) == {S.CREATING, S.CONFIGURING, S.DRAINING, S.DELETING}
+    for call, passage in PASSAGES.items():
+        assert CALL_DURING[passage.during] is call
+        assert {passage.before, passage.after} <= STABLE
+        assert {passage[:2], passage[1:]} <= set(DRIVEN_EDGES)
+
+
 @pytest.mark.parametrize("state", MachineState)
 def test_good_records_pass(state: MachineState) -> None:
-    assert violations(GOOD[state]) == ()
+    assert structure_flaw(*GOOD[state]) is None
 
 
 @pytest.mark.parametrize(
-    "machine",
+    ("state", "changed"),
     [
-        replace(GOOD[S.SPECULATIVE], host=HOST),
-        replace(GOOD[S.SPECULATIVE], cluster="c"),
-        replace(GOOD[S.CREATING], host=HOST),
-        replace(GOOD[S.CREATING], cluster="c"),
-        replace(GOOD[S.IDLE], host=HostRef()),
-        replace(GOOD[S.IDLE], cluster="c"),
-        replace(GOOD[S.CONFIGURING], host=HostRef()),
-        replace(GOOD[S.CONFIGURED], host=HostRef()),
-        replace(GOOD[S.CONFIGURED], cluster=""),
-        replace(GOOD[S.DRAINING], cluster=""),
-        replace(GOOD[S.DELETING], host=HostRef()),
-        replace(GOOD[S.DELETING], cluster="c"),
-        replace(GOOD[S.FAILED], last_error=""),
-        replace(GOOD[S.IDLE], id=""),
-        replace(GOOD[S.IDLE], state=0),  # type: ignore[arg-type]
-        replace(GOOD[S.IDLE], state=9),  # type: ignore[arg-type]
+        (S.SPECULATIVE, {"host": HOST}),
+        (S.SPECULATIVE, {"cluster": "c"}),
+        (S.CREATING, {"host": HOST}),
+        (S.CREATING, {"cluster": "c"}),
+        (S.IDLE, {"host": ""}),
+        (S.IDLE, {"cluster": "c"}),
+        (S.CONFIGURING, {"host": ""}),
+        (S.CONFIGURED, {"host": ""}),
+        (S.CONFIGURED, {"cluster": ""}),
+        (S.DRAINING, {"cluster": ""}),
+        (S.DELETING, {"host": ""}),
+        (S.DELETING, {"cluster": "c"}),
+        (S.FAILED, {"last_error": ""}),
+        (S.IDLE, {"id": ""}),
+        (S.IDLE, {"state": 0}),
+        (S.IDLE, {"state": 9}),
     ],
 )
-def test_broken_grid_is_structural(machine: Machine) -> None:
-    assert violations(machine) == ("structural",)
+def test_broken_grid_is_structural(state: MachineState, changed: dict[str, Any]) -> None:
+    flaw = structure_flaw(*GOOD[state]._replace(**changed))
+    assert flaw is not None
+    assert flaw.reason == "structural"
 
 
-def test_half_a_host_reference_is_a_host_and_configuring_may_lack_its_cluster() -> None:
-    assert violations(replace(GOOD[S.IDLE], host=HostRef("", "i-1"))) == ()
-    assert violations(replace(GOOD[S.CONFIGURING], cluster="")) == ()
+def test_configuring_may_lack_its_cluster() -> None:
+    assert structure_flaw(*GOOD[S.CONFIGURING]._replace(cluster="")) is None
 
 
 @pytest.mark.parametrize("price", [-0.01, math.nan, math.inf])
 def test_bad_price(price: float) -> None:
-    assert violations(replace(GOOD[S.IDLE], price_per_hour=price)) == ("price",)
+    flaw = price_flaw(price, 0.0)
+    assert flaw is not None
+    assert flaw.reason == "price"
 
 
 @pytest.mark.parametrize("probability", [-0.01, 1.01, math.nan])
 def test_bad_probability(probability: float) -> None:
-    assert violations(replace(GOOD[S.IDLE], interruption_probability=probability)) == ("interruption_probability",)
+    flaw = price_flaw(1.0, probability)
+    assert flaw is not None
+    assert flaw.reason == "interruption_probability"
 
 
-def test_each_reason_is_counted_once_and_each_fault_is_explained() -> None:
-    machine = Machine("", S.CONFIGURED, price_per_hour=-1, interruption_probability=2)
-    assert violations(machine) == ("price", "interruption_probability", "structural")
-    assert [violation.detail for violation in explain_violations(machine)] == [
-        "price_per_hour is -1; a finite number of at least 0 is accepted",
-        "interruption_probability is 2; 0 to 1 is accepted",
-        "id is empty; every machine needs one",
-        "host is '/' in state Configured; it must be set",
-        "cluster is '' in state Configured; it must be set",
-    ]
-
-
-def test_attributes_prefer_the_fields_and_fall_back_to_labels() -> None:
-    labels = {INSTANCE_TYPE_LABEL: "label-type", ZONE_LABEL: "label-zone", "rack": "r1"}
-    machine = Machine("m", S.IDLE, instance_type="m6i", host=HOST, labels=labels)
-    assert machine.attribute(INSTANCE_TYPE_LABEL) == "m6i"
-    assert machine.attribute(ZONE_LABEL) == "label-zone"
-    assert machine.attribute("rack") == "r1"
-    assert machine.attribute("absent") is None
-    assert Profile([Requirement("rack", Operator.IN, ("r1",))], [], 0, 0, 0).matches(machine.attribute)
-    assert not Profile([Requirement(ZONE_LABEL, Operator.DOES_NOT_EXIST)], [], 0, 0, 0).matches(machine.attribute)
-
-
-def test_allocatable_falls_back_to_the_base_shape() -> None:
-    shape, offered = Resources.of(cpu=1), Resources.of(cpu=16)
-    assert Machine("m", S.IDLE, resources=shape).effective_allocatable == shape
-    assert Machine("m", S.IDLE, resources=shape, allocatable=offered).effective_allocatable == offered
-
-
-def test_machines_are_hashable_values() -> None:
-    one = Machine("m", S.IDLE, capacity_type=CapacityType.SPOT, labels={"a": "b"})
-    assert one == Machine("m", S.IDLE, capacity_type=CapacityType.SPOT, labels={"a": "b"})
-    assert hash(one) == hash(replace(one))
-    assert one != replace(one, labels={"a": "c"})
+def test_a_flaw_names_the_field_its_value_and_what_is_accepted() -> None:
+    assert price_flaw(-1, 2) == ("price", "price_per_hour is -1; a finite number of at least 0 is accepted")
+    assert structure_flaw("m", S.CONFIGURED, "", "", "") == (
+        "structural",
+        "host is '' in state Configured; it must be set",
+    )
 
 
 def test_the_document_is_generated_from_the_tables() -> None:

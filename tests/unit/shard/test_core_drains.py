@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import ALL, OLD, Operator, S, World, cpu, test_config
@@ -20,7 +21,7 @@ def bound(capabilities: frozenset[str] = ALL, machines: int = 1, **config: objec
 
 
 def drains(world: World) -> list[ev.CallProvider]:
-    return [call for call in world.provider.calls if call.kind == ev.CallKind.DRAIN]
+    return [call for call in world.provider.calls if call.kind == CallKind.DRAIN]
 
 
 def test_the_provider_waits_for_the_eviction() -> None:
@@ -116,7 +117,7 @@ def test_without_a_base_operator_a_reclaim_drains_at_once_and_says_so() -> None:
 
 def test_an_asynchronous_drain_keeps_the_binding_until_it_ends() -> None:
     world, operator = bound(OLD)
-    world.provider.work[ev.CallKind.DRAIN] = 40
+    world.provider.work[CallKind.DRAIN] = 40
     operator.send()
     world.run(20)
     record = world.core.state.fleet.machines["i0"]
@@ -150,7 +151,7 @@ def test_a_drain_is_kept_rather_than_buying_an_equal_machine() -> None:
     operator.send(cpu("c", 1))
     world.run(15)
     assert world.provider.configured("c") == ["i0"]
-    assert not [call for call in world.provider.calls if call.kind == ev.CallKind.CREATE]
+    assert not [call for call in world.provider.calls if call.kind == CallKind.CREATE]
 
 
 def test_a_preemption_is_not_taken_back_by_the_victim() -> None:
@@ -184,7 +185,7 @@ def test_a_journalled_drain_goes_on_after_a_crash_with_the_same_instruction() ->
 
 def test_a_drain_the_provider_was_at_work_on_is_waited_for_after_a_crash() -> None:
     world, operator = bound(OLD)
-    world.provider.work[ev.CallKind.DRAIN] = 60
+    world.provider.work[CallKind.DRAIN] = 60
     operator.send()
     world.run(10)
     world.crash()
@@ -206,7 +207,7 @@ def test_a_preemption_of_an_absent_operators_machine_ends_after_its_short_grace(
 def test_an_operator_that_returns_while_the_provider_drains_is_told_to_keep_the_cordon() -> None:
     world, operator = bound(reclaim_grace=20 * SECOND)
     operator.evict_after = 15
-    world.provider.work[ev.CallKind.DRAIN] = 60
+    world.provider.work[CallKind.DRAIN] = 60
     operator.send()
     world.run(3)
     operator.disconnect()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.shard_world import S, World, cpu, test_config
 
@@ -17,7 +18,7 @@ OTHER = (ev.Failure.OTHER, "out of stock")
 Refusal = Callable[[ev.CallProvider], tuple[ev.Failure, str] | None]
 
 
-def only(kind: ev.CallKind, answer: tuple[ev.Failure, str], times: int = 10**9) -> Refusal:
+def only(kind: CallKind, answer: tuple[ev.Failure, str], times: int = 10**9) -> Refusal:
     left = [times]
 
     def refuse(call: ev.CallProvider) -> tuple[ev.Failure, str] | None:
@@ -72,7 +73,7 @@ def test_calls_in_flight_are_bounded_per_provider() -> None:
 def test_an_unavailable_provider_is_retried_with_a_fresh_fence_each_time() -> None:
     world = World()
     world.provider.add("i0")
-    world.provider.refuse = only(ev.CallKind.CONFIGURE, UNAVAILABLE, times=2)
+    world.provider.refuse = only(CallKind.CONFIGURE, UNAVAILABLE, times=2)
     asking(world, 1)
     world.run(20)
     assert world.provider.configured("c") == ["i0"]
@@ -105,7 +106,7 @@ def test_a_failed_create_pauses_its_kind_and_demand_goes_elsewhere() -> None:
     world.provider.several(5, "dear", S.SPECULATIVE, type="n", price=9.0)
 
     def refuse(call: ev.CallProvider) -> tuple[ev.Failure, str] | None:
-        return OTHER if call.kind == ev.CallKind.CREATE and call.machine.startswith("cheap") else None
+        return OTHER if call.kind == CallKind.CREATE and call.machine.startswith("cheap") else None
 
     world.provider.refuse = refuse
     asking(world, 2)
@@ -122,10 +123,10 @@ def test_a_failed_create_pauses_its_kind_and_demand_goes_elsewhere() -> None:
 def test_a_breaker_grows_with_every_wave_of_failures() -> None:
     world = World()
     world.provider.several(40, "s", S.SPECULATIVE)
-    world.provider.refuse = only(ev.CallKind.CREATE, OTHER)
+    world.provider.refuse = only(CallKind.CREATE, OTHER)
     asking(world, 1)
     world.run(1800)
-    tries = [call for call in world.provider.calls if call.kind == ev.CallKind.CREATE]
+    tries = [call for call in world.provider.calls if call.kind == CallKind.CREATE]
     assert 4 <= len(tries) <= 9
     world.provider.refuse = lambda call: None
     world.run(1800)
@@ -135,7 +136,7 @@ def test_a_breaker_grows_with_every_wave_of_failures() -> None:
 def test_a_fenced_call_fails_the_machine_without_retry() -> None:
     world = World()
     world.provider.several(2, "i")
-    world.provider.refuse = only(ev.CallKind.CONFIGURE, (ev.Failure.FENCED, "stale"), times=1)
+    world.provider.refuse = only(CallKind.CONFIGURE, (ev.Failure.FENCED, "stale"), times=1)
     asking(world, 1)
     world.run(20)
     assert world.state_of("i0") == S.FAILED
@@ -188,14 +189,14 @@ def test_a_garbage_ack_fails_the_machine_keeps_its_price_and_is_counted() -> Non
 def test_a_transition_that_never_ends_fails_the_machine_and_the_provider_can_bring_it_back() -> None:
     world = World(test_config(create_timeout=60 * 10**9))
     world.provider.several(2, "s", S.SPECULATIVE)
-    world.provider.work[ev.CallKind.CREATE] = 10_000
+    world.provider.work[CallKind.CREATE] = 10_000
     asking(world, 1)
     world.run(100)
     assert world.state_of("s0") == S.FAILED
     assert "not finished within 60s" in world.core.state.fleet.machines["s0"].error
     unit = world.provider.units["s0"]
     unit.state, unit.host = S.IDLE, "late"
-    world.provider.work[ev.CallKind.CREATE] = 0
+    world.provider.work[CallKind.CREATE] = 0
     world.run(400)
     assert world.provider.configured("c") == ["s0"]
 
@@ -221,7 +222,7 @@ def test_queued_work_is_called_off_when_demand_is_gone_before_its_turn() -> None
     world.run(5)
     operator.send()
     world.run(120)
-    creates = [call.machine for call in world.provider.calls if call.kind == ev.CallKind.CREATE]
+    creates = [call.machine for call in world.provider.calls if call.kind == CallKind.CREATE]
     assert creates == ["s0"]
     assert world.outcomes("Provision")["stale_state"] == 3
 
@@ -302,7 +303,7 @@ def test_local_bootstrap_never_asks_the_operator() -> None:
 def test_a_bought_machine_whose_demand_left_stays_idle() -> None:
     world = World()
     world.provider.add("s0", S.SPECULATIVE)
-    world.provider.work[ev.CallKind.CREATE] = 30
+    world.provider.work[CallKind.CREATE] = 30
     operator = asking(world, 1)
     world.run(10)
     operator.send()
@@ -342,7 +343,7 @@ def test_a_refused_configure_backs_off_and_another_machine_is_taken(failure: ev.
 def test_a_failed_delete_says_so_and_is_tried_again_later() -> None:
     world = World(test_config(idle_hold_on_demand=10 * 10**9))
     world.provider.add("i0")
-    world.provider.refuse = only(ev.CallKind.DELETE, (ev.Failure.OTHER, "quota service down"), times=1)
+    world.provider.refuse = only(CallKind.DELETE, (ev.Failure.OTHER, "quota service down"), times=1)
     world.run(15)
     (audit,) = world.audits
     assert audit.outcome == "provider_error" and audit.detail == "delete: quota service down"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.shard_world import ALL, OLD, S, World, cpu, test_config
 
@@ -58,8 +59,8 @@ def test_a_higher_priority_takes_machines_and_the_victims_operator_hears_of_each
 def test_a_purchase_goes_through_create_and_configure_under_one_intent() -> None:
     world = World()
     world.provider.several(3, "s", S.SPECULATIVE)
-    world.provider.work[ev.CallKind.CREATE] = 40
-    world.provider.work[ev.CallKind.CONFIGURE] = 25
+    world.provider.work[CallKind.CREATE] = 40
+    world.provider.work[CallKind.CONFIGURE] = 25
     operator = world.operator("c")
     operator.send(cpu("c", 2))
     world.run(20)
@@ -68,7 +69,7 @@ def test_a_purchase_goes_through_create_and_configure_under_one_intent() -> None
     world.run(120)
     assert world.provider.configured("c") == ["s0", "s1"]
     assert world.outcomes() == {"success": 2}
-    assert {kind for kind, _ in world.provider.counts} == {ev.CallKind.CREATE, ev.CallKind.CONFIGURE}
+    assert {kind for kind, _ in world.provider.counts} == {CallKind.CREATE, CallKind.CONFIGURE}
     assert operator.node_states("s0") == [S.CONFIGURING, S.CONFIGURED]
     assert not [key for table, key in world.journal if table == ev.Table.INTENT]
 
@@ -79,7 +80,7 @@ def test_configure_carries_user_data_and_the_stamp_of_the_need() -> None:
     line = cpu("c", 1, priority=700, interruption=3.0)
     world.operator("c").send(line)
     world.run(15)
-    call = next(call for call in world.provider.calls if call.kind == ev.CallKind.CONFIGURE)
+    call = next(call for call in world.provider.calls if call.kind == CallKind.CONFIGURE)
     metadata = dict(call.metadata)
     assert call.blob == b"blob" and call.cluster == "c"
     assert metadata["bigfleet.lucy.sh/assigned-priority"] == "700"

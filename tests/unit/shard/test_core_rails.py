@@ -7,6 +7,7 @@ import random
 import pytest
 
 from bigfleet.engine.policy import Policy
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import S, World, cpu, test_config
@@ -115,7 +116,7 @@ def test_a_draining_fleet_stays_within_the_cap_and_ends_idle() -> None:
     drained = 0
     for _ in range(60):
         world.run(10)
-        now = sum(call.kind == ev.CallKind.DRAIN for call in world.provider.calls)
+        now = sum(call.kind == CallKind.DRAIN for call in world.provider.calls)
         per_step.append(now - drained)
         drained = now
     assert max(per_step) <= 20 and drained == 40 and world.provider.states() == {S.IDLE: 40}
@@ -134,7 +135,7 @@ def test_swinging_demand_never_reclaims_faster_than_the_cap() -> None:
         configured = len(world.provider.configured("c"))
         allowed += max(1, configured // 10)
         world.run(10)
-    drains = sum(call.kind == ev.CallKind.DRAIN for call in world.provider.calls)
+    drains = sum(call.kind == CallKind.DRAIN for call in world.provider.calls)
     assert drains <= allowed + 3
 
 

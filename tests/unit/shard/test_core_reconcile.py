@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bigfleet.engine.results import UnmetReason
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import S, World, cpu, reshaped, test_config
@@ -209,7 +210,7 @@ def test_a_clusterless_configured_machine_is_rejected() -> None:
 def test_an_asynchronous_configure_is_finished_by_reconcile_with_one_frame() -> None:
     world = World()
     world.provider.add("i0")
-    world.provider.work[ev.CallKind.CONFIGURE] = 25
+    world.provider.work[CallKind.CONFIGURE] = 25
     operator = world.operator("c")
     operator.send(cpu("c", 1, priority=77))
     world.run(60)

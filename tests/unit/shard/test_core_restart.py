@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import Operator, S, World, cpu, test_config
 
-CREATE, CONFIGURE = ev.CallKind.CREATE, ev.CallKind.CONFIGURE
+CREATE, CONFIGURE = CallKind.CREATE, CallKind.CONFIGURE
 
 
 def back(world: World, operator: Operator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.read.views import action_kind
 from bigfleet.wire import shardread_pb2
@@ -12,7 +13,7 @@ from tests.strategies.shard_world import S, World, cpu, test_config
 def test_a_configure_that_takes_two_seconds_is_seen_long_before_the_next_list() -> None:
     world = World(test_config(reconcile_interval=300 * SECOND))
     world.provider.several(1, "i")
-    world.provider.work[ev.CallKind.CONFIGURE] = 2.0
+    world.provider.work[CallKind.CONFIGURE] = 2.0
     operator = world.operator("c")
     operator.send(cpu("c", 1))
     world.run(10)
@@ -22,7 +23,7 @@ def test_a_configure_that_takes_two_seconds_is_seen_long_before_the_next_list() 
 def test_without_polling_the_list_tells() -> None:
     world = World(test_config(reconcile_interval=300 * SECOND, transition_poll_interval=0))
     world.provider.several(1, "i")
-    world.provider.work[ev.CallKind.CONFIGURE] = 2.0
+    world.provider.work[CallKind.CONFIGURE] = 2.0
     operator = world.operator("c")
     operator.send(cpu("c", 1))
     world.run(30)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch, Rollup, Shape
     from bigfleet.engine.policy import Policy
-    from bigfleet.model.machine import MachineState
+    from bigfleet.model.machine import CallKind, MachineState
     from bigfleet.model.requirement import Requirement
     from bigfleet.shard.contract.step_result import StepResult
 
@@ -45,13 +45,6 @@ class Fence(Struct, frozen=True):
     shard_id: str
     epoch: int
     sequence: int
-
-
-class CallKind(StrEnum):
-    CREATE = "create"
-    CONFIGURE = "configure"
-    DRAIN = "drain"
-    DELETE = "delete"
 
 
 class Failure(StrEnum):

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from bigfleet.model.machine import CallKind
 from bigfleet.provider.client import (
     NO_RETRY,
     CallLimits,
@@ -210,15 +211,15 @@ class ProviderCalls:
 
 async def _sent(client: ProviderClient, wanted: ev.CallProvider, seconds: float) -> provider_pb2.TransitionAck:
     match wanted.kind:
-        case ev.CallKind.CREATE:
+        case CallKind.CREATE:
             return await client.create(wanted.machine, deadline=seconds)
-        case ev.CallKind.CONFIGURE:
+        case CallKind.CONFIGURE:
             return await client.configure(
                 wanted.machine, wanted.cluster, wanted.blob, dict(wanted.metadata), deadline=seconds
             )
-        case ev.CallKind.DRAIN:
+        case CallKind.DRAIN:
             return await client.drain(wanted.machine, wanted.grace_seconds, deadline=seconds)
-        case ev.CallKind.DELETE:
+        case CallKind.DELETE:
             return await client.delete(wanted.machine, deadline=seconds)
 
 

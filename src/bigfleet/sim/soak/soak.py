@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bigfleet.engine.batches import NONE, Rollup, Shape
-from bigfleet.model.machine import CapacityType, MachineState
+from bigfleet.model.machine import PASSAGES, CapacityType, MachineState
 from bigfleet.model.penalty import bucket_for
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
@@ -39,13 +39,6 @@ _INTERRUPTION, _RECLAMATION = bucket_for(8192), bucket_for(1)
 
 # Columns of a roll-up of at most one row.
 _FIRST, _NO_GROUP, _ONE = np.zeros(1, np.int32), np.full(1, NONE, np.int32), np.ones((1, 1), np.int64)
-
-_AFTER = {
-    ev.CallKind.CREATE: MachineState.IDLE,
-    ev.CallKind.CONFIGURE: MachineState.CONFIGURED,
-    ev.CallKind.DRAIN: MachineState.IDLE,
-    ev.CallKind.DELETE: MachineState.SPECULATIVE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ class InlineProvider:
 
     def call(self, wanted: ev.CallProvider) -> ev.Event:
         record = self.machines[wanted.machine]
-        state = _AFTER[wanted.kind]
+        state = PASSAGES[wanted.kind].after
         bound = state is MachineState.CONFIGURED
         record = ev.ListedMachine(
             record.id,

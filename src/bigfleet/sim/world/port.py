@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bigfleet.engine.batches import Shape
+from bigfleet.model.machine import CallKind
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
 from bigfleet.provider.fake.catalogue import RateLimit
 from bigfleet.provider.fake.limits import TokenBucket
@@ -198,11 +199,11 @@ class ProviderPort:
 def _request(wanted: ev.CallProvider) -> Request:
     token = Token(wanted.fence.shard_id, wanted.fence.epoch, wanted.fence.sequence)
     match wanted.kind:
-        case ev.CallKind.CREATE:
+        case CallKind.CREATE:
             return CreateRequested(wanted.machine, token)
-        case ev.CallKind.CONFIGURE:
+        case CallKind.CONFIGURE:
             return ConfigureRequested(wanted.machine, wanted.cluster, wanted.blob, dict(wanted.metadata), token)
-        case ev.CallKind.DRAIN:
+        case CallKind.DRAIN:
             return DrainRequested(wanted.machine, wanted.grace_seconds, token)
-        case ev.CallKind.DELETE:
+        case CallKind.DELETE:
             return DeleteRequested(wanted.machine, token)

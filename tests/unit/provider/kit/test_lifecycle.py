@@ -31,7 +31,7 @@ from bigfleet.provider.kit.core.events import (
     WorkDone,
     WorkFailed,
 )
-from bigfleet.provider.kit.core.records import Host, Instance, Kind, Token
+from bigfleet.provider.kit.core.records import Host, Instance, Token
 
 S = MachineState
 HOST = Host("acme", "i-1")
@@ -407,10 +407,3 @@ def test_ids_must_be_unique_and_zones_can_be_required() -> None:
         Lifecycle(Rules(require_zone=True), "g1").seed([Instance("m", "box")])
     with pytest.raises(InstanceError, match="zone"):
         Lifecycle(Rules(), "g1").seed([Instance("m", "box", host=HOST)])
-
-
-def test_kinds_and_states_cover_the_contract() -> None:
-    from bigfleet.provider.kit.core.records import KIND_OF_TRANSITIONAL, TRANSITIONS
-
-    assert set(TRANSITIONS) == set(Kind)
-    assert set(KIND_OF_TRANSITIONAL) == {S.CREATING, S.CONFIGURING, S.DRAINING, S.DELETING}

@@ -27,7 +27,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bigfleet.model.machine import BOUND, MachineState
+from bigfleet.model.machine import BOUND, PASSAGES, MachineState
 from bigfleet.provider.kit.core.changes import ChangeLog
 from bigfleet.provider.kit.core.events import (
     Acknowledge,
@@ -64,7 +64,6 @@ from bigfleet.provider.kit.core.inventory import missing, reconcile
 from bigfleet.provider.kit.core.records import (
     NO_METADATA,
     TEXT_LIMIT,
-    TRANSITIONS,
     Host,
     Instance,
     Kind,
@@ -259,11 +258,11 @@ class Lifecycle:
                 return [Refuse(Refusal.INVALID, f"cluster_id must have 1 to {TEXT_LIMIT} characters")]
             if record.state in BOUND and record.cluster != event.cluster_id:
                 return [owned_by_another(record)]
-        edge = TRANSITIONS[kind]
+        passage = PASSAGES[kind]
         recorded = self._operations.get((record.id, kind))
-        if recorded is not None and record.state in (edge.via, edge.target):
+        if recorded is not None and record.state in (passage.during, passage.after):
             return [Acknowledge(recorded, record)]
-        if record.state != edge.source:
+        if record.state != passage.before:
             return [out_of_position(record, kind)]
         return self._accept(event, kind, record, now)
 
@@ -278,7 +277,7 @@ class Lifecycle:
         elif isinstance(event, DrainRequested):
             grace = event.grace_seconds
         moved = replace(
-            record, state=TRANSITIONS[kind].via, operation_id=operation_id, cluster=cluster, metadata=metadata
+            record, state=PASSAGES[kind].during, operation_id=operation_id, cluster=cluster, metadata=metadata
         )
         saved = self._put(moved, now, f"{kind} accepted")
         deadline = self._begin(saved.machine, kind, now + min(grace, LONGEST_GRACE))
@@ -319,7 +318,7 @@ class Lifecycle:
 
     def _settle(self, record: MachineRecord, kind: Kind, result: WorkDone, now: float) -> SaveMachine:
         del self._open[record.id]
-        settled = replace(record, state=TRANSITIONS[kind].target, operation_id="")
+        settled = replace(record, state=PASSAGES[kind].after, operation_id="")
         if kind is Kind.CREATE:
             shape = record.shape
             if result.resources is not None:

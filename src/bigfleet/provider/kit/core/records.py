@@ -1,4 +1,4 @@
-"""The values a provider keeps: hosts, slot shapes, machine records, fencing tokens, and the transition table.
+"""The values a provider keeps: hosts, slot shapes, machine records, fencing tokens.
 
 Everything here is immutable. A change to a machine is a new record with a new revision; nothing in this module
 decides anything, does I/O or reads a clock.
@@ -6,17 +6,13 @@ decides anything, does I/O or reads a clock.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from types import MappingProxyType
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec import field as struct_field
 
-from bigfleet.model.machine import BOUND, CapacityType, MachineState
+from bigfleet.model.machine import BOUND, CALL_DURING, CallKind, CapacityType, MachineState, price_flaw, structure_flaw
 from bigfleet.model.names import RESERVED_MACHINE_LABELS
 from bigfleet.model.taint import Taint
 
@@ -27,35 +23,8 @@ TEXT_LIMIT = 4096
 """Longest id the kit accepts, in characters: no real id comes near it, and fences are kept per id."""
 
 
-class Kind(StrEnum):
-    """The four operations a shard may ask for."""
-
-    CREATE = "create"
-    CONFIGURE = "configure"
-    DRAIN = "drain"
-    DELETE = "delete"
-
-
-class Edge(NamedTuple):
-    """Where an operation starts, what the machine shows meanwhile, and where it ends."""
-
-    source: MachineState
-    via: MachineState
-    target: MachineState
-
-
-TRANSITIONS: Mapping[Kind, Edge] = MappingProxyType(
-    {
-        Kind.CREATE: Edge(MachineState.SPECULATIVE, MachineState.CREATING, MachineState.IDLE),
-        Kind.CONFIGURE: Edge(MachineState.IDLE, MachineState.CONFIGURING, MachineState.CONFIGURED),
-        Kind.DRAIN: Edge(MachineState.CONFIGURED, MachineState.DRAINING, MachineState.IDLE),
-        Kind.DELETE: Edge(MachineState.IDLE, MachineState.DELETING, MachineState.SPECULATIVE),
-    }
-)
-KIND_OF_TRANSITIONAL: Mapping[MachineState, Kind] = MappingProxyType(
-    {edge.via: kind for kind, edge in TRANSITIONS.items()}
-)
-HOSTLESS = frozenset({MachineState.SPECULATIVE, MachineState.CREATING})
+# The name authors know it by.
+Kind = CallKind
 
 
 class Host(Struct, frozen=True):
@@ -126,12 +95,10 @@ class Instance:
             return f"{name}: capacity_type is unspecified; use bare metal, reserved, on-demand or spot"
         if not self.zone and (require_zone or self.host is not None):
             return f"{name}: zone is empty; every host needs a zone"
-        price, risk = self.price_per_hour, self.interruption_probability
-        if not (price >= 0 and math.isfinite(price)):
-            return f"{name}: price_per_hour {price!r} must be a finite number of dollars, zero or more"
-        if not 0 <= risk <= 1:
-            return f"{name}: interruption_probability {risk!r} must lie within 0 and 1"
-        if self.capacity_type == CapacityType.SPOT and risk == 0:
+        flaw = price_flaw(self.price_per_hour, self.interruption_probability)
+        if flaw is not None:
+            return f"{name}: {flaw.detail}"
+        if self.capacity_type == CapacityType.SPOT and self.interruption_probability == 0:
             return f"{name}: interruption_probability is 0 on a spot slot; declare the forecast, above 0"
         if state not in (MachineState.SPECULATIVE, MachineState.IDLE):
             return f"{name}: state {state.name} cannot be described; only SPECULATIVE and IDLE can"
@@ -185,7 +152,7 @@ class MachineRecord(Struct, frozen=True):
     @property
     def transition(self) -> Kind | None:
         """The operation under way, if any."""
-        return KIND_OF_TRANSITIONAL.get(self.state)
+        return CALL_DURING.get(self.state)
 
     def revised(self, shape: Shape, revision: int) -> MachineRecord:
         """The same machine under a new revision; spelled out because every change of every machine passes here."""
@@ -205,15 +172,15 @@ class MachineRecord(Struct, frozen=True):
     def violations(self) -> tuple[str, ...]:
         """What the contract's state, host, cluster grid says against this record."""
         found = []
-        if self.state in HOSTLESS and self.host is not None:
-            found.append(f"{self.id}: {self.state.name} with a host")
-        if self.state not in HOSTLESS and self.state != MachineState.FAILED and self.host is None:
-            found.append(f"{self.id}: {self.state.name} without a host")
-        if self.state in BOUND and not self.cluster:
-            found.append(f"{self.id}: {self.state.name} without a cluster")
-        if self.state not in BOUND and self.state != MachineState.FAILED and (self.cluster or self.metadata):
-            found.append(f"{self.id}: {self.state.name} with a binding")
-        if (self.state == MachineState.FAILED) != bool(self.last_error):
+        flaw = structure_flaw(self.id, self.state, self.host_ref, self.cluster, self.last_error)
+        if flaw is not None:
+            found.append(f"{self.id}: {flaw.detail}")
+        # The kit keeps its own records tighter than it must: it knows what each operation leaves behind.
+        if self.state == MachineState.CONFIGURING and not self.cluster:
+            found.append(f"{self.id}: CONFIGURING without a cluster")
+        if self.metadata and self.state not in BOUND and self.state != MachineState.FAILED:
+            found.append(f"{self.id}: {self.state.name} with metadata of a binding")
+        if self.last_error and self.state != MachineState.FAILED:
             found.append(f"{self.id}: {self.state.name} with last_error {self.last_error!r}")
         return tuple(found)
 

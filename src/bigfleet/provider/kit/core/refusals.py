@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bigfleet.model.machine import PASSAGES
 from bigfleet.provider.kit.core.events import DrainRequested, Refusal, Refuse, Request
-from bigfleet.provider.kit.core.records import TEXT_LIMIT, TRANSITIONS, Kind, MachineRecord
+from bigfleet.provider.kit.core.records import TEXT_LIMIT, Kind, MachineRecord
 
 ERROR_LIMIT = 4096
 
@@ -39,7 +40,7 @@ def owned_by_another(record: MachineRecord) -> Refuse:
 
 
 def out_of_position(record: MachineRecord, kind: Kind) -> Refuse:
-    needed = TRANSITIONS[kind].source.name
+    needed = PASSAGES[kind].before.name
     return Refuse(Refusal.OUT_OF_POSITION, f"machine {_short(record.id)} is {record.state.name}; {kind} needs {needed}")
 
 

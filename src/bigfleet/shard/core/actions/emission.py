@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
+from bigfleet.model.machine import PASSAGES
 from bigfleet.model.profile import Profile
 from bigfleet.shard.contract.events import Audit
 from bigfleet.shard.contract.step_result import Verdicts
@@ -22,7 +23,7 @@ from bigfleet.shard.core.machines.matching import attribute, parse_canonical, se
 from bigfleet.shard.core.state.backoff import kind_of
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, EMIT, PROVISION
 from bigfleet.shard.core.state.fleet import Record
-from bigfleet.shard.core.state.operations import FIRST_CALL, JOURNEY, Operation
+from bigfleet.shard.core.state.operations import FIRST_CALL, Operation
 from bigfleet.shard.core.state.state import ShardState
 
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
@@ -174,7 +175,7 @@ class Emission:
         state, key = self._state, record.key
         if state.operations.on(key) is not None or not record.owned or state.halted:
             return False
-        if record.state != JOURNEY[FIRST_CALL[action.kind]][0] or state.resting(key):
+        if record.state != PASSAGES[FIRST_CALL[action.kind]].before or state.resting(key):
             return False
         if record.state == CONFIGURED and record.cluster != action.cluster:
             return False

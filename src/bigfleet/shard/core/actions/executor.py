@@ -2,9 +2,9 @@
 
 Theory of operation. A machine moves to its transitional state the moment the operation begins, so the next step sees
 it, and the intent is journalled before any call. Answers of calls and sightings by reconcile are judged alike
-(`JOURNEY`): the state before the call, the one in which the provider works, the one in which it is done. What fails
-ends as Failed with an error and is looked at again; the provider's word brings it back. What no provider has heard of
-is simply called off.
+(`PASSAGES` of the model): the state before the call, the one in which the provider works, the one in which it is
+done. What fails ends as Failed with an error and is looked at again; the provider's word brings it back. What no
+provider has heard of is simply called off.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
+from bigfleet.model.machine import PASSAGES
 from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
 from bigfleet.shard.core.actions import intents
 from bigfleet.shard.core.actions.bootstrap import Bootstraps
@@ -47,7 +48,7 @@ from bigfleet.shard.core.state.enum_aliases import (
     SPECULATIVE,
 )
 from bigfleet.shard.core.state.ids import IdSource
-from bigfleet.shard.core.state.operations import DRAINS, JOURNEY, Operation, Stage
+from bigfleet.shard.core.state.operations import DRAINS, Operation, Stage
 from bigfleet.shard.core.state.state import ShardState
 
 REJECTED: Final = "bigfleet_shard_machines_rejected_total"
@@ -169,7 +170,7 @@ class Executor:
             self._fail(operation, "provider_error", f"ack rejected: {detail}")
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
-        if listed.state == JOURNEY[operation.call][0]:
+        if listed.state == PASSAGES[operation.call].before:
             raced = operation.call == CONFIGURE
             outcome = "transition_raced_to_idle" if raced else "transition_error"
             self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
@@ -219,7 +220,7 @@ class Executor:
 
     def sighted(self, operation: Operation, listed: ListedMachine) -> bool:
         """A fresh provider record of a machine at work; False when it ended the operation and is to be adopted."""
-        before = JOURNEY[operation.call][0]
+        before = PASSAGES[operation.call].before
         if listed.state == before and operation.stage != AWAITING:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host)
             return True
@@ -264,7 +265,7 @@ class Executor:
 
     def _advance(self, operation: Operation, listed: ListedMachine) -> bool:
         """Follow the provider along the operation's journey; False when it is somewhere else."""
-        _, during, after = JOURNEY[operation.call]
+        _, during, after = PASSAGES[operation.call]
         mine = operation.call != CONFIGURE or listed.cluster == operation.cluster
         if listed.state == FAILED:
             self._provider_failed(operation, listed)
@@ -348,7 +349,7 @@ class Executor:
 
     def _back(self, operation: Operation, outcome: str, detail: str) -> None:
         record = operation.machine
-        self._lifecycle.move(record, JOURNEY[operation.call][0], f"called off: {detail}")
+        self._lifecycle.move(record, PASSAGES[operation.call].before, f"called off: {detail}")
         if operation.ambiguous:
             self._rereads.ask(record.provider, record.id, self._state.now)
         self._finish(operation, outcome, detail)
@@ -374,7 +375,7 @@ class Executor:
         record, now = operation.machine, self._state.now
         text = f"{operation.call}: {error}"
         self._lifecycle.move(record, FAILED, text, error=text)
-        until = self.failures.note(record.key, JOURNEY[operation.call][0], now, stuck=stuck)
+        until = self.failures.note(record.key, PASSAGES[operation.call].before, now, stuck=stuck)
         self._after_failure(operation, error)
         if until:
             self._state.rest_machine(record, until)
@@ -429,7 +430,9 @@ class Executor:
             record = operation.machine
             key = record.key
             assert self._state.fleet.machines.get(key) is record, f"operation on {key}, which is not in the fleet"
-            assert record.state == JOURNEY[operation.call][1], f"{key} is {record.state.label} during {operation.call}"
+            assert record.state == PASSAGES[operation.call].during, (
+                f"{key} is {record.state.label} during {operation.call}"
+            )
             assert operation.stage not in (Stage.NEW, DONE), f"operation on {key} is {operation.stage.name}"
             armed = self._state.timers.due_at(TIMER, key) is not None
             assert armed or operation.stage == QUEUED, f"operation on {key} waits without a timer"

@@ -7,8 +7,8 @@ it is at work on is waited for; anything else is dropped and the engine decides 
 from __future__ import annotations
 
 from bigfleet.engine.results import ActionKind
-from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import CallKind, JournalState, Table
+from bigfleet.model.machine import CallKind, MachineState
+from bigfleet.shard.contract.events import JournalState, Table
 from bigfleet.shard.core.actions import intents
 from bigfleet.shard.core.actions.drains import JournalledDrain
 from bigfleet.shard.core.actions.executor import Executor

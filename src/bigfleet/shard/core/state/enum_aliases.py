@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from bigfleet.engine.results import ActionKind, Disposition
-from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import CallKind
+from bigfleet.model.machine import CallKind, MachineState
 from bigfleet.shard.core.state.operations import Stage
 
 # States of a machine.

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from bigfleet.engine.results import ActionKind
-from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import CallKind
+from bigfleet.model.machine import CallKind
 
 if TYPE_CHECKING:
     from bigfleet.model.profile import Profile
@@ -48,14 +47,6 @@ STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {
 }
 
 DRAINS: Final = frozenset({ActionKind.RECLAIM, ActionKind.PREEMPT})
-
-# Per call: the provider's state before it, while it is at work, and after it.
-JOURNEY: Final[Mapping[CallKind, tuple[MachineState, MachineState, MachineState]]] = {
-    CallKind.CREATE: (MachineState.SPECULATIVE, MachineState.CREATING, MachineState.IDLE),
-    CallKind.CONFIGURE: (MachineState.IDLE, MachineState.CONFIGURING, MachineState.CONFIGURED),
-    CallKind.DRAIN: (MachineState.CONFIGURED, MachineState.DRAINING, MachineState.IDLE),
-    CallKind.DELETE: (MachineState.IDLE, MachineState.DELETING, MachineState.SPECULATIVE),
-}
 
 FIRST_CALL: Final[Mapping[ActionKind, CallKind]] = {
     ActionKind.PROVISION: CallKind.CREATE,
