@@ -51,6 +51,7 @@ class Oracle:
         policy: Policy,
         now: int,
         conditions: Conditions | None = None,
+        probe: object = None,
     ) -> OracleResult:
         conditions = conditions or Conditions()
         result = OracleResult()

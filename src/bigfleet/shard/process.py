@@ -31,7 +31,7 @@ from bigfleet.shard.runtime import gc_tuning
 from bigfleet.shard.runtime.audit import AuditLog
 from bigfleet.shard.runtime.clock import SteadyClock
 from bigfleet.shard.runtime.conductor import Conductor
-from bigfleet.shard.runtime.engine_thread import Decided, EngineThread
+from bigfleet.shard.runtime.engine_thread import EngineThread
 from bigfleet.shard.runtime.journal import JournalFile
 from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
 from bigfleet.shard.streams.session_streams import SessionStreams
@@ -239,20 +239,20 @@ class ShardProcess:
             self._spawn(self._probe(tuple(event.result.actions.rows())))
         merging, self._merging = self._merging, 0.0
         self._steps += 1
-        decided = event.result
-        if not isinstance(decided, Decided) or self._steps <= self.settings.metrics_warmup_cycles:
+        if self._steps <= self.settings.metrics_warmup_cycles:
             return
-        self.metrics.observe("cycle_duration_seconds", decided.seconds + seconds)
+        times = self.engine.times
+        self.metrics.observe("cycle_duration_seconds", times.seconds + seconds)
         self._log.debug(
             "cycle",
             step=event.step,
-            seconds=decided.seconds + seconds,
+            seconds=times.seconds + seconds,
             merging=merging,
             execute=seconds,
-            cpu=decided.processor_seconds + worked,
-            **decided.phases,
+            cpu=times.processor_seconds + worked,
+            **times.phases,
         )
-        for phase, spent in {"reconcile": merging, **decided.phases, "execute": seconds}.items():
+        for phase, spent in {"reconcile": merging, **times.phases, "execute": seconds}.items():
             self.metrics.observe("cycle_phase_duration_seconds", spent, (phase,))
 
     async def _probe(self, actions: tuple[Action, ...]) -> None:

@@ -1,7 +1,7 @@
 """The part of an engine step's result that the shard uses, and how a step is taken.
 
 The engine's tables render rows until its next step begins; what the core keeps of them it reads while it handles
-`StepDone`. `take_step` is for whoever runs steps inline; the process runs them in a thread of their own.
+`StepDone`. The process takes steps in a thread of their own, the simulator inline.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall, Verdict
+from bigfleet.shard.contract.shortfalls import Shorts, folded
 
 if TYPE_CHECKING:
     from bigfleet.engine import Engine
+    from bigfleet.engine.engine import Probe
     from bigfleet.shard.contract.events import RunStep
-    from bigfleet.shard.contract.shortfalls import Shorts
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -36,34 +37,6 @@ class Verdicts(Protocol):
     def unmet(self) -> Iterable[Verdict]: ...
 
 
-class StepResult(Protocol):
-    """What one step decided."""
-
-    @property
-    def actions(self) -> Rows[Action]: ...
-
-    @property
-    def verdicts(self) -> Verdicts: ...
-
-    @property
-    def shortfalls(self) -> Rows[Shortfall] | Shorts: ...
-
-    @property
-    def available(self) -> Rows[AvailableCapacity]: ...
-
-    @property
-    def rejected(self) -> Mapping[str, int]: ...
-
-    @property
-    def rollups(self) -> Mapping[str, RollupOutcome]: ...
-
-    @property
-    def deferred(self) -> int: ...
-
-    @property
-    def capped(self) -> int: ...
-
-
 class Listed(Struct, Generic[T], frozen=True):
     """Rows that exist already."""
 
@@ -73,29 +46,35 @@ class Listed(Struct, Generic[T], frozen=True):
         return self.items
 
 
-class TakenStep(Struct, frozen=True):
-    """A step's result together with the hints that were asked for."""
+class StepResult(Struct, frozen=True):
+    """What one step decided, together with the hints that were asked for."""
 
     actions: Rows[Action]
     verdicts: Verdicts
-    shortfalls: Rows[Shortfall]
+    shortfalls: Rows[Shortfall] | Shorts
     available: Rows[AvailableCapacity]
     rejected: Mapping[str, int]
     rollups: Mapping[str, RollupOutcome]
     deferred: int
     capped: int
 
+    def rendered(self) -> StepResult:
+        """The same with rows made and shortfalls folded, so that whoever handles it does not have to."""
+        return structs.replace(
+            self, actions=Listed(tuple(self.actions.rows())), shortfalls=Shorts(folded(self.shortfalls))
+        )
 
-def take_step(engine: Engine, wanted: RunStep) -> TakenStep:
-    """Run the step the core asked for; its tables can be read until the next one."""
-    result = engine.step(wanted.machines, wanted.demand, wanted.policy, wanted.now, wanted.conditions)
-    return TakenStep(
+
+def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> StepResult:
+    """Run the step the core asked for; its tables can be read until the next one. `probe` hears of each phase's end."""
+    result = engine.step(wanted.machines, wanted.demand, wanted.policy, wanted.now, wanted.conditions, probe=probe)
+    return StepResult(
         result.actions,
         result.verdicts,
         result.shortfalls,
         Listed(tuple(row for cluster in wanted.hints for row in engine.available_capacity(cluster))),
         result.rejected,
         result.rollups,
-        result.deferred,
-        result.capped,
+        int(result.deferred),
+        int(result.capped),
     )

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from bigfleet.shard.contract.shortfalls import Shorts, folded
-from bigfleet.shard.contract.step_result import Listed
+from msgspec import Struct
+
+from bigfleet.shard.contract.step_result import StepResult, take_step
 from bigfleet.shard.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from bigfleet.engine import Engine, StepResult
+    from bigfleet.engine import Engine
     from bigfleet.engine.batches import Conditions
+    from bigfleet.engine.engine import StepResult as EngineResult
     from bigfleet.engine.policy import Policy
-    from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome
     from bigfleet.shard.contract.events import RunStep
-    from bigfleet.shard.contract.step_result import Verdicts
 
 T = TypeVar("T")
 
@@ -36,21 +36,12 @@ PHASES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """One step's result as the core takes it, and how long each phase took. Verdicts are rendered if somebody looks."""
+class StepTimes(Struct, frozen=True):
+    """How long a step took, in all and by phase."""
 
-    actions: Listed[Action]
-    verdicts: Verdicts
-    shortfalls: Shorts
-    available: Listed[AvailableCapacity]
-    rejected: Mapping[str, int]
-    rollups: Mapping[str, RollupOutcome]
-    deferred: int
-    capped: int
-    seconds: float
-    processor_seconds: float
-    phases: Mapping[str, float]
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+    phases: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,7 @@ class Latest:
 
     step: int
     now: int
-    result: StepResult
+    result: EngineResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +72,8 @@ class EngineThread:
         self._thread = Worker("engine")
         self._latest: Latest | None = None
         self.warm = False
+        # Of the last step; read it before the next one begins.
+        self.times = StepTimes()
 
     async def warm_up(self) -> float:
         """Have every kernel ready before the first step waits for it; returns the seconds it took."""
@@ -89,7 +82,7 @@ class EngineThread:
         self.warm = True
         return time.monotonic() - began
 
-    async def step(self, wanted: RunStep) -> Decided:
+    async def step(self, wanted: RunStep) -> StepResult:
         return await self._thread.run(self._step, wanted)
 
     async def ask(self, question: Callable[[Latest], T]) -> T | None:
@@ -113,7 +106,7 @@ class EngineThread:
     def busy(self) -> bool:
         return self._thread.busy
 
-    def _step(self, wanted: RunStep) -> Decided:
+    def _step(self, wanted: RunStep) -> StepResult:
         self._record(wanted)
         began = last = time.monotonic()
         worked = time.thread_time()
@@ -126,24 +119,10 @@ class EngineThread:
             phases[phase] = phases.get(phase, 0.0) + now - last
             last = now
 
-        result = self._engine.step(
-            wanted.machines, wanted.demand, wanted.policy, wanted.now, wanted.conditions, probe=probe
-        )
-        self._latest = Latest(wanted.step, wanted.now, result)
-        made = Listed(tuple(result.actions.rows()))
-        shortfalls = Shorts(folded(result.shortfalls))
-        available = Listed(tuple(row for name in wanted.hints for row in self._engine.available_capacity(name)))
+        result = take_step(self._engine, wanted, probe)
+        assert self._engine.latest is not None
+        self._latest = Latest(wanted.step, wanted.now, self._engine.latest.result)
+        rendered = result.rendered()
         probe("publish")
-        return Decided(
-            made,
-            result.verdicts,
-            shortfalls,
-            available,
-            result.rejected,
-            result.rollups,
-            int(result.deferred),
-            int(result.capped),
-            time.monotonic() - began,
-            time.thread_time() - worked,
-            phases,
-        )
+        self.times = StepTimes(time.monotonic() - began, time.thread_time() - worked, phases)
+        return rendered
