@@ -62,6 +62,14 @@ class RollupOutcome(StrEnum):
     HELD = "held"
 
 
+class Confidence(StrEnum):
+    """How sure available capacity is: machines stand idle, could be bought, or there are none."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    NONE = "NONE"
+
+
 class NeedKey(Struct, frozen=True):
     """Identity of a row of demand, and of a plain or folded entry. A gang's key has an empty `min_unit`."""
 
@@ -143,5 +151,5 @@ class AvailableCapacity:
     cluster: str
     fingerprint: str
     count: int
-    confidence: str
+    confidence: Confidence
     cost_per_hour: float

@@ -15,9 +15,9 @@ from bigfleet.engine.policy import IdleHold
 from bigfleet.model.machine import MachineState as S
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ConfigError, ShardConfig, parse_duration, read_settings
-from bigfleet.shard.core.actions.failures import LocalFailures
 from bigfleet.shard.core.clusters.quarantine import Baseline
 from bigfleet.shard.core.core import ShardCore
+from bigfleet.shard.core.machines.failures import LocalFailures
 from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.core.state.backoff import Rests, delay
 from bigfleet.shard.core.state.fleet import Fleet

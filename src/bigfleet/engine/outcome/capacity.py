@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
 from bigfleet.engine.outcome.need_names import Needs
-from bigfleet.engine.results import AvailableCapacity
+from bigfleet.engine.results import AvailableCapacity, Confidence
 
 
 class FreeCapacity:
@@ -20,7 +20,7 @@ class FreeCapacity:
         found = []
         for prof in profiles:
             idle, speculative, cost = self._supply(needs, int(w.p.con[prof]))
-            confidence = "HIGH" if idle else "MEDIUM" if speculative else "NONE"
+            confidence = Confidence.HIGH if idle else Confidence.MEDIUM if speculative else Confidence.NONE
             fingerprint = needs.catalog.profiles[prof].fingerprint
             found.append(AvailableCapacity(needs.clusters[cluster], fingerprint, idle + speculative, confidence, cost))
         return sorted(found, key=lambda each: each.fingerprint.encode())

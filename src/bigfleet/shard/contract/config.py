@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from bigfleet.engine.policy import SECOND, IdleHold, Policy, RollupGuard, VictimWeights
 from bigfleet.model.duration import ACCEPTED, nanoseconds
+from bigfleet.model.machine import CallKind
 
 T = TypeVar("T")
 
@@ -200,6 +201,15 @@ class ShardConfig:
         unknown = [name for name in self.ignore_provider if name not in self.providers]
         if unknown:
             raise ConfigError(f"ignore-provider is {unknown[0]!r}; one of {', '.join(self.providers)} is accepted")
+
+    def transition_timeout(self, call: CallKind) -> int:
+        """How long a provider may work on a call before it counts as failed; a drain's grace comes on top."""
+        return {
+            CallKind.CREATE: self.create_timeout,
+            CallKind.CONFIGURE: self.configure_timeout,
+            CallKind.DRAIN: self.drain_timeout,
+            CallKind.DELETE: self.delete_timeout,
+        }[call]
 
     def policy(self) -> Policy:
         """The engine's share of the configuration."""

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from bigfleet.engine.results import Confidence
+from bigfleet.shard.contract.outcomes import AckOutcome, DrainOutcome, Level, Outcome
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -128,7 +131,7 @@ class DrainReported(Struct, frozen=True):
     session: int
     instruction_id: str
     machine: str
-    outcome: str
+    outcome: DrainOutcome
     error: str = ""
 
 
@@ -296,7 +299,8 @@ class Acknowledgement(Struct, frozen=True):
     coordinator_term: int
     shard_epoch: int
     rollup_timestamp: int = 0
-    outcome: str = ""
+    # None for what is no roll-up.
+    outcome: AckOutcome | None = None
     reason: str = ""
 
 
@@ -336,7 +340,7 @@ class AvailableCapacity(Struct, frozen=True):
     fingerprint: str
     requirements: tuple[Requirement, ...]
     count: int
-    confidence: str
+    confidence: Confidence
     cost_per_hour: float
 
 
@@ -452,12 +456,12 @@ class Audit(Struct, frozen=True):
     cluster: str
     reason: str
     grace_seconds: int
-    outcome: str
+    outcome: Outcome
     detail: str = ""
 
 
 class Log(Struct, frozen=True):
-    level: str
+    level: Level
     message: str
     attrs: tuple[tuple[str, object], ...] = ()
 

@@ -46,6 +46,7 @@ from bigfleet.shard.contract.events import (
     TimerDue,
     TransferAsked,
 )
+from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.shortfalls import Short, folded
 from bigfleet.shard.core.actions.call_queue import LANE_TIMER
 from bigfleet.shard.core.actions.call_queue import TIMER as OPERATION_TIMER
@@ -59,6 +60,7 @@ from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.cycle import TIMER as CYCLE_TIMER
 from bigfleet.shard.core.cycle import Cycle
+from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
@@ -67,7 +69,7 @@ from bigfleet.shard.core.published import ClusterView, MachineView, Published
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
 from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
-from bigfleet.shard.core.reconcile import WATCH, Reconcile
+from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.state.operations import Stage
 from bigfleet.shard.core.state.outbox import Renderer
 from bigfleet.shard.core.state.sessions import Session
@@ -257,7 +259,7 @@ class ShardCore:
         if result.capped:
             state.turn.count("bigfleet_shard_reclaims_capped_total", amount=result.capped)
             state.turn.log(
-                "warning",
+                Level.WARNING,
                 "reclaim blast-radius cap engaged; the rest waits for later cycles",
                 deferred_reclaims=result.capped,
                 cap_fraction=state.config.reclaim_cap_fraction,
@@ -271,7 +273,7 @@ class ShardCore:
         if shortfalls:
             oldest = nsmallest(3, shortfalls, key=lambda short: (short.since, short.fingerprint))
             top = [short.fingerprint for short in oldest]
-            self.state.turn.log("warning", "shortfalls detected", count=len(shortfalls), top=top)
+            self.state.turn.log(Level.WARNING, "shortfalls detected", count=len(shortfalls), top=top)
         escalated = frozenset(short.fingerprint for short in shortfalls if short.escalated)
         if escalated - self._escalated:
             self.state.turn.emit(ReportNow())
@@ -286,7 +288,7 @@ class ShardCore:
             if self.executor.untouched(operation):
                 if operation.is_drain:
                     self.executor.drains.tell_cancelled(operation)
-                self.executor.call_off(operation, "suppressed", "actuation was paused")
+                self.executor.call_off(operation, Outcome.SUPPRESSED, "actuation was paused")
 
     # ---------------------------------------------------------------------------------------------------------- reading
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from bigfleet.shard.contract.events import JournalState, RailsSet, Table
+from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.state import ShardState
 
 ROW = "switches"
@@ -36,7 +37,7 @@ class Rails:
         self._state.halted = self.paused or self.dry_run
         row = {"paused": self.paused, "dry_run": self.dry_run}
         self._state.turn.write(Table.RAILS, ROW, json.dumps(row, sort_keys=True))
-        self._state.turn.log("warning", "rails changed", who=event.who, paused=self.paused, dry_run=self.dry_run)
+        self._state.turn.log(Level.WARNING, "rails changed", who=event.who, paused=self.paused, dry_run=self.dry_run)
         self._state.wants_cycle = True
         return True
 

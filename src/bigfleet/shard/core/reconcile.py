@@ -16,21 +16,21 @@ from msgspec import structs
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
-from bigfleet.model.machine import BOUND
+from bigfleet.model.machine import BOUND, CALL_DURING
 from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
+from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.executor import REJECTED, Executor
+from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
-from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURING, CREATING, DELETING, DRAINING, FAILED
+from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
 from bigfleet.shard.core.state.state import ShardState
 
 TIMER = "list"
-WATCH = "watch"
-_TRANSITIONAL = frozenset({CREATING, CONFIGURING, DRAINING, DELETING})
 
 _ID = attrgetter("id")
 _REREAD_AFTER = SECOND
@@ -77,7 +77,7 @@ class Reconcile:
         self._rereads = rereads
         self._resume = resume
         self.providers = {name: ProviderView(name) for name in state.config.providers}
-        self._missed: dict[str, int] = {}
+        self._missed = executor.departures.missed
 
     # ------------------------------------------------------------------------------------------------------- conditions
 
@@ -143,7 +143,7 @@ class Reconcile:
         view.error = event.error
         # A cursor the provider no longer likes must not keep us out for ever.
         view.revision = b"" if not view.full else view.revision
-        self._state.turn.log("warning", "reconcile failed", provider=event.provider, err=event.error)
+        self._state.turn.log(Level.WARNING, "reconcile failed", provider=event.provider, err=event.error)
         self._next_list(view, min(self._state.config.reconcile_interval, SECOND << min(view.failures - 1, 10)))
 
     def _complete(self, view: ProviderView, event: ListArrived) -> None:
@@ -161,7 +161,7 @@ class Reconcile:
             else:
                 view.doubted = frozenset(record.key for record in absent)
                 self._state.turn.log(
-                    "warning",
+                    Level.WARNING,
                     "a List lost more machines than is believable; waiting for the next one to confirm it",
                     provider=view.name,
                     lost=len(absent),
@@ -241,7 +241,7 @@ class Reconcile:
         if flaw is not None:
             self._state.turn.count(REJECTED, flaw.reason)
             self._state.turn.log(
-                "warning",
+                Level.WARNING,
                 "provider machine rejected at ingest; the last good record stays",
                 machine=listed.id,
                 state=int(listed.state),
@@ -268,19 +268,13 @@ class Reconcile:
                 # The call will tell; whatever it says is newer than this.
                 self._rereads.ask(record.provider, record.id, self._state.now + _REREAD_AFTER)
                 return
-            self._executor.lost(operation, "stale_state", why)
-        self._missed.pop(record.key, None)
-        self._executor.failures.forget(record.key)
-        self._state.timers.cancel(WATCH, record.key)
-        self._state.turn.log(
-            "info", "machine gone", machine=record.key, state=record.state.label, cluster=record.cluster
-        )
-        self._lifecycle.vanish(record, why)
+            self._executor.lost(operation, Outcome.STALE, why)
+        self._executor.departures.gone(record, why)
 
     def overdue(self, machine: str) -> None:
         """A transition nobody here began did not end in time."""
         record = self._state.fleet.machines.get(machine)
-        if record is None or record.state not in _TRANSITIONAL or self._state.operations.on(machine) is not None:
+        if record is None or record.state not in CALL_DURING or self._state.operations.on(machine) is not None:
             return
         text = f"{record.state.label} for too long"
         self._executor.failures.note(machine, record.state, self._state.now, stuck=False)
@@ -292,7 +286,7 @@ class Reconcile:
         key = fleet.key_for(provider, listed.id)
         if key in fleet.machines:
             self._state.turn.count(REJECTED, "structural")
-            self._state.turn.log("warning", "provider machine rejected at ingest; its name is taken", machine=key)
+            self._state.turn.log(Level.WARNING, "provider machine rejected at ingest; its name is taken", machine=key)
             return
         failed = listed.state == FAILED
         bound = failed or listed.state in BOUND
@@ -321,7 +315,7 @@ class Reconcile:
                     self._lifecycle.refresh(record, listed.shape, listed.host)
                     self._rereads.ask(record.provider, record.id, failures.look_again_at(key, self._state.now))
                     return
-                self._state.turn.log("info", "machine recovered", machine=key, state=listed.state.label)
+                self._state.turn.log(Level.INFO, "machine recovered", machine=key, state=listed.state.label)
             failures.forget(key)
         self._lifecycle.refresh(record, listed.shape, listed.host)
         bound = listed.state in BOUND or listed.state == FAILED
@@ -341,23 +335,22 @@ class Reconcile:
 
     def _watch(self, record: Record) -> None:
         """A transition that no operation of ours drives must end too."""
-        if record.state not in _TRANSITIONAL or self._state.operations.on(record.key) is not None:
+        if record.state not in CALL_DURING or self._state.operations.on(record.key) is not None:
             self._state.timers.cancel(WATCH, record.key)
             return
         config = self._state.config
-        allowed = {
-            CREATING: config.create_timeout,
-            CONFIGURING: config.configure_timeout,
-            DRAINING: config.drain_timeout + config.reclaim_grace,
-            DELETING: config.delete_timeout,
-        }[record.state]
+        grace = config.reclaim_grace if record.state == DRAINING else 0
+        allowed = config.transition_timeout(CALL_DURING[record.state]) + grace
         self._state.timers.arm(WATCH, record.key, self._state.now + allowed)
 
     def _stamp(self, machine: str, known: Stamp, listed: ListedMachine) -> Stamp:
         stamp, problems = stamp_from(listed.metadata, known)
         for problem in problems:
             self._state.turn.log(
-                "warning", "shard_metadata decode failed at ingest; the key is skipped", machine=machine, err=problem
+                Level.WARNING,
+                "shard_metadata decode failed at ingest; the key is skipped",
+                machine=machine,
+                err=problem,
             )
         return stamp
 

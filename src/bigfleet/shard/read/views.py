@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.penalty import bucket_for
+from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.streams.codec import requirements, taints
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
@@ -170,7 +171,7 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
         beat=f"priority below {taken.preemptor_priority}" if taken.preemptor_priority else "",
         grace_seconds=taken.grace_seconds,
         outcome=taken.outcome,
-        error=taken.detail if taken.outcome != "success" else "",
+        error=taken.detail if taken.outcome != Outcome.SUCCESS else "",
         finished_at_unix_nanos=taken.at,
     )
     if record is not None:

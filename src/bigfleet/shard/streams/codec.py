@@ -16,6 +16,7 @@ from bigfleet.model.names import (
     node_supersedes_key,
 )
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.outcomes import AckOutcome, DrainOutcome
 from bigfleet.shard.streams.rollup_codec import RawRollup, raw_body, raw_rollup
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 
 _ACK = shard_pb2.Acknowledgement
 _ACK_OUTCOMES = {
-    "": _ACK.OUTCOME_UNSPECIFIED,
-    "applied": _ACK.OUTCOME_APPLIED,
-    "held": _ACK.OUTCOME_HELD,
-    "rejected": _ACK.OUTCOME_REJECTED,
+    None: _ACK.OUTCOME_UNSPECIFIED,
+    AckOutcome.APPLIED: _ACK.OUTCOME_APPLIED,
+    AckOutcome.HELD: _ACK.OUTCOME_HELD,
+    AckOutcome.REJECTED: _ACK.OUTCOME_REJECTED,
 }
 _DRAIN_OUTCOMES = {
-    shard_pb2.DrainReport.OUTCOME_DRAINED: "drained",
-    shard_pb2.DrainReport.OUTCOME_GRACE_EXPIRED: "grace_expired",
-    shard_pb2.DrainReport.OUTCOME_CANCELLED: "cancelled",
-    shard_pb2.DrainReport.OUTCOME_FAILED: "failed",
+    shard_pb2.DrainReport.OUTCOME_DRAINED: DrainOutcome.DRAINED,
+    shard_pb2.DrainReport.OUTCOME_GRACE_EXPIRED: DrainOutcome.GRACE_EXPIRED,
+    shard_pb2.DrainReport.OUTCOME_CANCELLED: DrainOutcome.CANCELLED,
+    shard_pb2.DrainReport.OUTCOME_FAILED: DrainOutcome.FAILED,
 }
 
 
@@ -91,7 +92,7 @@ def received(session: int, frame: bytes) -> Received:
         return ev.ReclaimAcked(session, message.reclaim_ack.instruction_id, message.reclaim_ack.nodes_started)
     if kind == "drain_report":
         report = message.drain_report
-        outcome = _DRAIN_OUTCOMES.get(report.outcome, "failed")
+        outcome = _DRAIN_OUTCOMES.get(report.outcome, DrainOutcome.FAILED)
         return ev.DrainReported(session, report.instruction_id, report.machine_id, outcome, report.error)
     if kind == "node_report":
         node = message.node_report

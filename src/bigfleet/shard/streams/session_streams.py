@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 import structlog
 
-from bigfleet.engine.results import RollupOutcome
 from bigfleet.model.names import REDIRECT
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.outcomes import AckOutcome
 from bigfleet.shard.runtime.worker import Worker
 from bigfleet.shard.streams import codec
 from bigfleet.shard.streams.rollup_codec import RawRollup, RollupDecoder, RollupError, looks_like_rollup, raw_rollup
@@ -276,7 +276,7 @@ class SessionStreams:
         stream.rollup_taken = now
         self._metrics.count("rollups_received_total", ("unchanged",))
         stream.repeated = ev.Acknowledgement(
-            "rollup", self._fencing.term, self._fencing.epoch, raw.timestamp, RollupOutcome.APPLIED
+            "rollup", self._fencing.term, self._fencing.epoch, raw.timestamp, AckOutcome.APPLIED
         )
         stream.wake.set()
         return True

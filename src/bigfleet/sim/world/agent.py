@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from bigfleet.model.names import ACK_OUTCOMES, DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.outcomes import DrainOutcome
 from bigfleet.virtual.kernel import SECOND
 
 EARLY_INTERVAL = SECOND
@@ -193,7 +194,7 @@ class Agent:
             del self._drains[machine]
             out.append(Cordon(machine, False))
             if DRAIN_REPORTS in self.capabilities and self.session is not None:
-                out.append(Say(ev.DrainReported(self.session, instruction, machine, "cancelled")))
+                out.append(Say(ev.DrainReported(self.session, instruction, machine, DrainOutcome.CANCELLED)))
         return out
 
     def _eviction_ended(self, machine: str, emptied: bool) -> list[Output]:
@@ -206,7 +207,7 @@ class Agent:
     def _report(self, machine: str, drain: _Drain) -> list[Output]:
         if self.session is None or DRAIN_REPORTS not in self.capabilities:
             return []
-        outcome = "drained" if drain.emptied else "grace_expired"
+        outcome = DrainOutcome.DRAINED if drain.emptied else DrainOutcome.GRACE_EXPIRED
         error = "" if drain.emptied else "pods were still running when the grace was over"
         return [Say(ev.DrainReported(self.session, drain.instruction, machine, outcome, error))]
 

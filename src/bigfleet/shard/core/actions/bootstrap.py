@@ -11,6 +11,7 @@ from collections.abc import Callable
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.names import MACHINE_ID_LABEL
 from bigfleet.shard.contract.events import BootstrapAnswered, BootstrapRequest
+from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.state.enum_aliases import BLOB
@@ -32,7 +33,7 @@ class Bootstraps:
         nodes: Nodes,
         ids: IdSource,
         ready: Callable[[Operation], None],
-        failed: Callable[[Operation, str, str], None],
+        failed: Callable[[Operation, Outcome, str], None],
     ) -> None:
         self._state = state
         self._nodes = nodes
@@ -52,7 +53,7 @@ class Bootstraps:
             return
         session = self._state.sessions.of(operation.cluster)
         if session is None:
-            self._failed(operation, "no_session", f"cluster {operation.cluster} has no live session")
+            self._failed(operation, Outcome.NO_SESSION, f"cluster {operation.cluster} has no live session")
             return
         operation.request_id = self._ids.next()
         self._requests[operation.request_id] = operation
@@ -68,7 +69,7 @@ class Bootstraps:
         self._observe(operation)
         self.forget(operation)
         if event.error:
-            self._failed(operation, "blob_error", f"operator: {event.error}")
+            self._failed(operation, Outcome.BLOB_ERROR, f"operator: {event.error}")
             return
         operation.blob = event.user_data
         operation.blob_expires = self._state.now + event.ttl_seconds * SECOND if event.ttl_seconds > 0 else 0
@@ -86,7 +87,7 @@ class Bootstraps:
         self.forget(operation)
         away = self._state.sessions.of(operation.cluster) is None
         waited = self._state.config.bootstrap_timeout // SECOND
-        outcome = "no_session" if away else "ctx_canceled"
+        outcome = Outcome.NO_SESSION if away else Outcome.TIMED_OUT
         self._failed(operation, outcome, f"no user data within {waited}s")
 
     def forget(self, operation: Operation) -> None:

@@ -16,7 +16,7 @@ from bigfleet.shard.contract.events import CallProvider
 from bigfleet.shard.core.machines.stamps import metadata_of
 from bigfleet.shard.core.state.backoff import delay
 from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURE, DRAIN, QUEUED
-from bigfleet.shard.core.state.operations import Operation
+from bigfleet.shard.core.state.operations import Operation, grace_left
 from bigfleet.shard.core.state.state import ShardState
 
 # The shell must answer every call by its deadline; should it not, the core gives up on its own a little later.
@@ -126,10 +126,8 @@ class Calls:
         self._inflight[self._last] = operation
         deadline = state.now + state.config.execute_timeout
         configure = operation.call == CONFIGURE
-        grace = 0
-        if operation.call == DRAIN:
-            # Time already spent evicting is gone; a provider reads 0 as "its default", so never less than a second.
-            grace = max(1, -((state.now - operation.grace_ends) // SECOND))
+        # Time already spent evicting is gone.
+        grace = grace_left(operation.grace_ends, state.now) if operation.call == DRAIN else 0
         state.turn.emit(
             CallProvider(
                 op=self._last,

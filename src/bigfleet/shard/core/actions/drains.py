@@ -18,14 +18,13 @@ from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.names import DRAIN_REPORTS, RECLAIM_CANCEL
 from bigfleet.shard.contract.events import DrainReported, ReclaimCancel, ReclaimInstruction, Table
+from bigfleet.shard.contract.outcomes import DrainOutcome, Level
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.state.enum_aliases import EVICTING, RECLAIM
 from bigfleet.shard.core.state.ids import IdSource
-from bigfleet.shard.core.state.operations import Operation, Stage
+from bigfleet.shard.core.state.operations import Operation, Stage, grace_left
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
-
-DRAINED, GRACE_EXPIRED, CANCELLED = "drained", "grace_expired", "cancelled"
 
 
 @dataclass(slots=True)
@@ -136,7 +135,7 @@ class Drains:
         if operation.stage == Stage.AWAY:
             self._fall_back(operation)
         else:
-            self._conclude(operation, GRACE_EXPIRED, "")
+            self._conclude(operation, DrainOutcome.GRACE_EXPIRED, "")
 
     def cancellable(self, operation: Operation) -> bool:
         """Whether returning demand may take this drain back."""
@@ -171,37 +170,37 @@ class Drains:
         reports = known is None or DRAIN_REPORTS in known
         if reports or operation.kind == RECLAIM:
             self._state.turn.log(
-                "warning",
+                Level.WARNING,
                 "reclaim fallback: no operator session; draining at the provider directly",
                 machine=operation.machine.key,
                 cluster=operation.cluster,
             )
         self._proceed(operation)
 
-    def _conclude(self, operation: Operation, outcome: str, error: str) -> None:
-        if outcome == DRAINED:
+    def _conclude(self, operation: Operation, outcome: DrainOutcome, error: str) -> None:
+        if outcome == DrainOutcome.DRAINED:
             self._proceed(operation)
-        elif outcome == CANCELLED:
+        elif outcome == DrainOutcome.CANCELLED:
             self._undone(operation)
-        elif outcome == GRACE_EXPIRED and self._state.config.drain_after_grace:
+        elif outcome == DrainOutcome.GRACE_EXPIRED and self._state.config.drain_after_grace:
             self._proceed(operation)
         else:
-            cause = "pods remain after the grace" if outcome == GRACE_EXPIRED else "the cluster refused"
+            cause = "pods remain after the grace" if outcome == DrainOutcome.GRACE_EXPIRED else "the cluster refused"
             self._stuck(operation, f"{cause}{f': {error}' if error else ''}")
 
     def _note_journalled(self, cluster: str, event: DrainReported) -> None:
         for drain in self.journalled.values():
             if (drain.cluster, drain.machine, drain.instruction_id) == (cluster, event.machine, event.instruction_id):
-                drain.evicted = event.outcome == DRAINED
+                drain.evicted = event.outcome == DrainOutcome.DRAINED
 
     def _instruct(self, session: Session, drain: Operation) -> None:
-        left = max(1, -((self._state.now - drain.grace_ends) // SECOND))
+        left = grace_left(drain.grace_ends, self._state.now)
         instruction = ReclaimInstruction(drain.instruction_id, (drain.machine.key,), left, drain.preemptor_priority)
         session.outbox.reclaim(drain.machine.key, instruction)
         self._state.sessions.wake(session)
 
     def _send(self, session: Session, drain: JournalledDrain) -> None:
-        left = max(1, -((self._state.now - drain.grace_ends) // SECOND))
+        left = grace_left(drain.grace_ends, self._state.now)
         instruction = ReclaimInstruction(drain.instruction_id, (drain.machine,), left, drain.preemptor_priority)
         session.outbox.reclaim(drain.machine, instruction)
         self._state.sessions.wake(session)

@@ -15,6 +15,7 @@ from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
 from bigfleet.model.machine import PASSAGES
 from bigfleet.model.profile import Profile
 from bigfleet.shard.contract.events import Audit
+from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.step_result import Verdicts
 from bigfleet.shard.core.actions.empty_first import Twins
 from bigfleet.shard.core.actions.executor import Executor
@@ -46,7 +47,7 @@ class ActionTaken(Struct, frozen=True):
     reason: str
     grace_seconds: int
     preemptor_priority: int
-    outcome: str
+    outcome: Outcome
     detail: str = ""
 
 
@@ -102,14 +103,14 @@ class Emission:
                     deficit = deficit.minus(operation.machine.shape.allocatable.minus(overhead))
                     executor.cancel_drain(operation)
 
-    def ended(self, operation: Operation, outcome: str, detail: str) -> None:
+    def ended(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """An operation is over: count it, audit it, remember it."""
         kind = _KINDS[operation.kind]
         key = operation.machine.key
         self._state.turn.count(OUTCOMES, kind, outcome)
-        if outcome not in ("success", "cancelled"):
+        if outcome not in (Outcome.SUCCESS, Outcome.CANCELLED):
             self._state.turn.log(
-                "warning",
+                Level.WARNING,
                 "action failed",
                 kind=kind,
                 machine=key,
@@ -139,7 +140,7 @@ class Emission:
         """Begin the action on `machine`, which may be another than the engine named; False when it does not apply."""
         record = self._state.fleet.machines.get(machine)
         if record is None:
-            self._refuse(action, cycle, "inventory_miss")
+            self._refuse(action, cycle, Outcome.UNKNOWN_MACHINE)
             return True
         if not self._applies(record, action):
             return False
@@ -148,7 +149,7 @@ class Emission:
             need = action.need
             profile = None if need is None else self._demand.profile(action.cluster, need.fingerprint)
             if profile is None:
-                self._refuse(action, cycle, "missing_profile")
+                self._refuse(action, cycle, Outcome.UNKNOWN_PROFILE)
                 return True
             if drains and self._reuse_draining(executor, action, record, profile, drains):
                 return True
@@ -219,7 +220,7 @@ class Emission:
         dry = action.disposition == Disposition.DRYRUN
         if dry:
             self._state.turn.log(
-                "info",
+                Level.INFO,
                 "dry-run: would execute action",
                 kind=_KINDS[action.kind],
                 machine=action.machine,
@@ -227,9 +228,9 @@ class Emission:
                 reason=_REASONS[action.reason],
                 grace=action.grace_seconds,
             )
-        self._refuse(action, cycle, "dryrun" if dry else "suppressed", counted=False)
+        self._refuse(action, cycle, Outcome.DRY_RUN if dry else Outcome.SUPPRESSED, counted=False)
 
-    def _refuse(self, action: Action, cycle: int, outcome: str, *, counted: bool = True) -> None:
+    def _refuse(self, action: Action, cycle: int, outcome: Outcome, *, counted: bool = True) -> None:
         if counted:
             self._state.turn.count(OUTCOMES, _KINDS[action.kind], outcome)
         self._audit(
@@ -282,7 +283,7 @@ class Emission:
             turn.count("bigfleet_shard_phase1_occ_proposals_total", "committed", amount=acquired)
         suppressed = sum(n for (d, _), n in counts.items() if d == Disposition.SUPPRESSED)
         if suppressed:
-            turn.log("warning", "actuation paused: decided actions were not executed", suppressed=suppressed)
+            turn.log(Level.WARNING, "actuation paused: decided actions were not executed", suppressed=suppressed)
 
 
 def _value(record: Record, key: str) -> str | None:

@@ -16,13 +16,15 @@ from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import PASSAGES
 from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
+from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions import intents
 from bigfleet.shard.core.actions.bootstrap import Bootstraps
 from bigfleet.shard.core.actions.call_queue import TIMER, Calls
 from bigfleet.shard.core.actions.drains import Drains
-from bigfleet.shard.core.actions.failures import LocalFailures
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.machines.departures import Departures
+from bigfleet.shard.core.machines.failures import LocalFailures
 from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
@@ -62,7 +64,7 @@ _UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Sta
 
 _DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
 
-Finished = Callable[[Operation, str, str], None]
+Finished = Callable[[Operation, Outcome, str], None]
 
 # Machines under way that are looked at one by one; beyond that the next List tells.
 POLLED_AT_ONCE = 256
@@ -91,6 +93,7 @@ class Executor:
         self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
         self.drains = Drains(state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain)
         self.failures = LocalFailures(state.config.stuck_hold)
+        self.departures = Departures(state, lifecycle, self.failures)
         self.cannot_delete: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -150,7 +153,7 @@ class Executor:
 
     def _journal(self, operation: Operation) -> None:
         config = self._state.config
-        longest = config.create_timeout + config.configure_timeout + config.bootstrap_timeout
+        longest = config.transition_timeout(CREATE) + config.transition_timeout(CONFIGURE) + config.bootstrap_timeout
         intents.write(self._state.turn, operation, self._state.now + longest)
 
     # --------------------------------------------------------------------------------------------------------- answers
@@ -167,15 +170,15 @@ class Executor:
             reason = "structural" if flaw is None else flaw.reason
             detail = f"it is about machine {listed.id!r}" if flaw is None else flaw.detail
             self._state.turn.count(REJECTED, reason)
-            self._fail(operation, "provider_error", f"ack rejected: {detail}")
+            self._fail(operation, Outcome.PROVIDER_ERROR, f"ack rejected: {detail}")
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
         if listed.state == PASSAGES[operation.call].before:
             raced = operation.call == CONFIGURE
-            outcome = "transition_raced_to_idle" if raced else "transition_error"
+            outcome = Outcome.RACED_TO_IDLE if raced else Outcome.TRANSITION_ERROR
             self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
         elif not self._advance(operation, listed):
-            self._fail(operation, "transition_error", f"the provider shows {_seen(listed)}")
+            self._fail(operation, Outcome.TRANSITION_ERROR, f"the provider shows {_seen(listed)}")
 
     def call_failed(self, event: CallFailed) -> None:
         operation = self.calls.answered(event.op)
@@ -190,26 +193,26 @@ class Executor:
         operation.ambiguous = operation.ambiguous or failure in _RETRIED
         if failure == Failure.FENCED:
             state.turn.log(
-                "error",
+                Level.ERROR,
                 "provider fenced this shard's mutation; another process acts for this shard",
                 kind=operation.kind.name.capitalize(),
                 machine=record.key,
                 cluster=operation.cluster,
             )
-            self._fail(operation, "fenced", error, stuck=True)
+            self._fail(operation, Outcome.FENCED, error, stuck=True)
         elif failure == Failure.NOT_FOUND:
-            self.lost(operation, "provider_error", f"{operation.call}: {error}")
-            self._lifecycle.vanish(record, "the provider does not know it")
+            self.lost(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
+            self.departures.gone(record, "the provider does not know it")
         elif failure == Failure.UNIMPLEMENTED and operation.call == DELETE:
             self.cannot_delete.add(record.provider)
-            self._back(operation, "provider_error", f"{operation.call}: {error}")
+            self._back(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
         elif failure in _RETRIED and self._may_retry(operation):
             operation.to(Stage.RETRYING)
             config = state.config
             wait = delay(config.retry_delay, config.retry_delay_max, operation.attempts, record.key)
             state.timers.arm(TIMER, record.key, state.now + wait)
         else:
-            self._fail(operation, "ctx_canceled" if failure == Failure.DEADLINE else "provider_error", error)
+            self._fail(operation, Outcome.TIMED_OUT if failure == Failure.DEADLINE else Outcome.PROVIDER_ERROR, error)
 
     def _may_retry(self, operation: Operation) -> bool:
         """A provider that is away as a whole does not use up an operation's attempts, only its time."""
@@ -234,10 +237,10 @@ class Executor:
             self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, detail)
         if undone:
             self._rest(operation, detail)
-        self._finish(operation, "provider_error" if undone else "stale_state", f"{operation.call}: {detail}")
+        self._finish(operation, Outcome.PROVIDER_ERROR if undone else Outcome.STALE, f"{operation.call}: {detail}")
         return False
 
-    def lost(self, operation: Operation, outcome: str, detail: str) -> None:
+    def lost(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """The machine is gone from under the operation."""
         self._finish(operation, outcome, detail)
 
@@ -255,7 +258,7 @@ class Executor:
                 self.calls.enqueue(operation)
             case Stage.AWAITING:
                 allowed = _timeout(operation, self._state) // SECOND
-                self._fail(operation, "ctx_canceled", f"not finished within {allowed}s")
+                self._fail(operation, Outcome.TIMED_OUT, f"not finished within {allowed}s")
             case Stage.BLOB:
                 self.bootstraps.expire(operation)
             case Stage.AWAY | Stage.EVICTING:
@@ -315,26 +318,26 @@ class Executor:
         else:
             self._lifecycle.move(record, SPECULATIVE, "host released", host="")
             state.turn.count(RELEASES)
-        self._finish(operation, "success", "")
+        self._finish(operation, Outcome.SUCCESS, "")
 
     def _go_on_binding(self, operation: Operation) -> None:
         """A bought machine has its host: bind it for the same need if that still stands, else leave it Idle."""
         need = (operation.cluster, operation.fingerprint)
         operation.profile = operation.profile or self._demand.profile(*need)
         if self._state.halted:
-            self._finish(operation, "suppressed", "actuation was paused")
+            self._finish(operation, Outcome.SUPPRESSED, "actuation was paused")
         elif not self._demand.may_acquire(operation.cluster) and not self._state.config.local_bootstrap:
-            self._finish(operation, "no_session", f"cluster {operation.cluster} has no live session")
+            self._finish(operation, Outcome.NO_SESSION, f"cluster {operation.cluster} has no live session")
         elif self._demand.profile(*need) is None or operation.profile is None:
-            self._finish(operation, "stale_state", "nobody asks for it any more")
+            self._finish(operation, Outcome.STALE, "nobody asks for it any more")
         elif self._state.need_rests.resting(need, self._state.now):
-            self._finish(operation, "blob_error", "the cluster cannot bootstrap this profile at the moment")
+            self._finish(operation, Outcome.BLOB_ERROR, "the cluster cannot bootstrap this profile at the moment")
         else:
             self._bind(operation)
 
     # ---------------------------------------------------------------------------------------------------------- ending
 
-    def call_off(self, operation: Operation, outcome: str, detail: str) -> None:
+    def call_off(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """Stop before a provider was asked; the machine is what it was."""
         assert self.untouched(operation), f"{operation} has been sent to the provider"
         self._back(operation, outcome, detail)
@@ -345,32 +348,32 @@ class Executor:
     def cancel_drain(self, operation: Operation) -> None:
         """Demand returned, or the operator took it back: the machine stays where it is."""
         self.drains.tell_cancelled(operation)
-        self._back(operation, "cancelled", "the drain was taken back")
+        self._back(operation, Outcome.CANCELLED, "the drain was taken back")
 
-    def _back(self, operation: Operation, outcome: str, detail: str) -> None:
+    def _back(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         record = operation.machine
         self._lifecycle.move(record, PASSAGES[operation.call].before, f"called off: {detail}")
         if operation.ambiguous:
             self._rereads.ask(record.provider, record.id, self._state.now)
         self._finish(operation, outcome, detail)
 
-    def _without_blob(self, operation: Operation, outcome: str, error: str) -> None:
+    def _without_blob(self, operation: Operation, outcome: Outcome, error: str) -> None:
         """No user data: the machine is free again, the need waits before it tries the next one."""
         need = (operation.cluster, operation.fingerprint)
         self._state.need_rests.failed(need, self._state.now, error)
         self._back(operation, outcome, f"bootstrap: {error}")
 
     def _stuck(self, operation: Operation, error: str) -> None:
-        self._fail(operation, "provider_error", error, stuck=True)
+        self._fail(operation, Outcome.PROVIDER_ERROR, error, stuck=True)
 
     def _provider_failed(self, operation: Operation, listed: ListedMachine) -> None:
         record = operation.machine
         self._lifecycle.refresh(record, listed.shape, listed.host)
         self._lifecycle.move(record, FAILED, listed.last_error, error=listed.last_error)
         self._after_failure(operation, listed.last_error)
-        self._finish(operation, "provider_error", f"{operation.call}: {listed.last_error}")
+        self._finish(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {listed.last_error}")
 
-    def _fail(self, operation: Operation, outcome: str, error: str, *, stuck: bool = False) -> None:
+    def _fail(self, operation: Operation, outcome: Outcome, error: str, *, stuck: bool = False) -> None:
         """Our own verdict: Failed until the provider's word says otherwise."""
         record, now = operation.machine, self._state.now
         text = f"{operation.call}: {error}"
@@ -391,7 +394,7 @@ class Executor:
         record = operation.machine
         self._state.rest_machine(record, self._state.machine_rests.failed(record.key, self._state.now, why))
 
-    def _finish(self, operation: Operation, outcome: str, detail: str) -> None:
+    def _finish(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         self.calls.abandon(operation)
         self.bootstraps.forget(operation)
         self._state.timers.cancel(TIMER, operation.machine.key)
@@ -414,11 +417,11 @@ class Executor:
         wanted = operation.call in (CREATE, CONFIGURE)
         cluster = self._demand.clusters.get(operation.cluster)
         if not operation.machine.owned:
-            self.call_off(operation, "stale_state", "the machine is not this shard's any more")
+            self.call_off(operation, Outcome.STALE, "the machine is not this shard's any more")
         elif wanted and cluster is not None and operation.fingerprint not in cluster.profiles:
-            self.call_off(operation, "stale_state", "nobody asks for it any more")
+            self.call_off(operation, Outcome.STALE, "nobody asks for it any more")
         elif operation.call == CREATE and state.breakers.resting(kind_of(operation.machine.shape), now):
-            self.call_off(operation, "stale_state", "purchases of this kind are paused")
+            self.call_off(operation, Outcome.STALE, "purchases of this kind are paused")
         else:
             return True
         return False
@@ -442,14 +445,8 @@ class Executor:
 
 
 def _timeout(operation: Operation, state: ShardState) -> int:
-    config = state.config
-    if operation.call == DRAIN:
-        return config.drain_timeout + max(0, operation.grace_ends - state.now)
-    return {
-        CREATE: config.create_timeout,
-        CONFIGURE: config.configure_timeout,
-        DELETE: config.delete_timeout,
-    }[operation.call]
+    grace = max(0, operation.grace_ends - state.now) if operation.call == DRAIN else 0
+    return state.config.transition_timeout(operation.call) + grace
 
 
 def _seen(listed: ListedMachine) -> str:

@@ -16,6 +16,7 @@ from bigfleet.engine.batches import NONE, DemandBatch, Rollup
 from bigfleet.engine.results import NeedKey, RollupOutcome
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.events import JournalState, RollupReceived
+from bigfleet.shard.contract.outcomes import AckOutcome, Level
 from bigfleet.shard.core.clusters.quarantine import Quarantine
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
@@ -140,12 +141,12 @@ class Demand:
             if outcomes.get(cluster, RollupOutcome.APPLIED) == RollupOutcome.HELD:
                 self._held[cluster] = item.rollup
                 self.quarantine.note_held(item.rollup)
-                self._answer(item, RollupOutcome.HELD)
+                self._answer(item, AckOutcome.HELD)
                 continue
             self._held.pop(cluster, None)
             self.quarantine.note_applied(item.rollup)
             self._accept(item.rollup)
-            self._answer(item, RollupOutcome.APPLIED)
+            self._answer(item, AckOutcome.APPLIED)
         self._running = {}
 
     def forget_departed(self) -> None:
@@ -173,7 +174,7 @@ class Demand:
             self._waiting.pop(name, None)
             self.quarantine.forget(name)
             state.sessions.forget(name)
-            state.turn.log("info", "cluster forgotten: it has been away for long and has no machines", cluster=name)
+            state.turn.log(Level.INFO, "cluster forgotten: it has been away for long and has no machines", cluster=name)
         self._away = away
         self._forgotten = (*self._forgotten, *gone)
 
@@ -204,7 +205,7 @@ class Demand:
     def _submit(self, session: Session, item: Submitted) -> None:
         if not self.quarantine.admits(item.rollup):
             self._held[session.cluster] = item.rollup
-            self._answer(item, RollupOutcome.HELD)
+            self._answer(item, AckOutcome.HELD)
             return
         self._waiting[session.cluster] = item
         self._state.wants_cycle = True
@@ -220,17 +221,17 @@ class Demand:
             # Being confirmed is counted in reports, so the same one has to be judged again.
             self._submit(session, Submitted(held, timestamp, session.id))
         else:
-            self._state.sessions.answer_rollup(session, timestamp, RollupOutcome.APPLIED)
+            self._state.sessions.answer_rollup(session, timestamp, AckOutcome.APPLIED)
 
     def _refuse(self, session: Session, timestamp: int, why: str) -> None:
         self._state.turn.count(REJECTED, session.cluster)
         self._state.turn.log(
-            "error",
+            Level.ERROR,
             "rollup rejected at ingest validation; the last good demand stays",
             cluster=session.cluster,
             err=why,
         )
-        self._state.sessions.answer_rollup(session, timestamp, "rejected", why)
+        self._state.sessions.answer_rollup(session, timestamp, AckOutcome.REJECTED, why)
 
     def _accept(self, rollup: Rollup) -> None:
         known = self.clusters.setdefault(rollup.cluster, ClusterDemand())
@@ -247,10 +248,10 @@ class Demand:
         for index, count in Counter(rollup.profile.tolist()).items():
             self.buckets[rollup.profiles[index].interruption_bucket] += sign * count
 
-    def _answer(self, item: Submitted, outcome: RollupOutcome) -> None:
+    def _answer(self, item: Submitted, outcome: AckOutcome) -> None:
         session = self._state.sessions.get(item.session)
         if session is not None:
-            reason = HELD_REASON if outcome == RollupOutcome.HELD else ""
+            reason = HELD_REASON if outcome == AckOutcome.HELD else ""
             self._state.sessions.answer_rollup(session, item.timestamp, outcome, reason)
 
     def _link(self, cluster: str) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bigfleet.engine import results
+from bigfleet.engine.results import Confidence
 from bigfleet.shard.contract.events import AvailableCapacity
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
 
-NOTHING = (0, "NONE", 0.0)
+NOTHING = (0, Confidence.NONE, 0.0)
 # Profiles looked at in one step, of clusters that have waited longest first: all of a large fleet would hold it up.
 PROFILES_PER_STEP = 1000
-Content = tuple[int, str, float]
+Content = tuple[int, Confidence, float]
 
 
 class Hints:

@@ -15,6 +15,7 @@ from msgspec.json import encode
 from bigfleet.engine.batches import Rollup
 from bigfleet.engine.policy import RollupGuard
 from bigfleet.shard.contract.events import Table
+from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.state import ShardState
 
 _WORTH_WRITING = 0.25
@@ -106,7 +107,7 @@ class Quarantine:
         held = self._held.pop(cluster, None)
         if held is not None and before is not None and before.makes_suspicious(baseline, self._guard):
             self._turn.log(
-                "warning",
+                Level.WARNING,
                 "quarantined rollup accepted: the loss of demand was confirmed",
                 cluster=cluster,
                 previous_rows=before.rows,
@@ -142,7 +143,7 @@ class Quarantine:
 
     def _warn(self, cluster: str, rows: int, held: Held) -> None:
         self._turn.log(
-            "warning",
+            Level.WARNING,
             "rollup quarantined: it would withdraw nearly all demand of the cluster",
             cluster=cluster,
             previous_rows=self._accepted[cluster].rows if cluster in self._accepted else 0,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import CallKind
 
@@ -55,6 +56,11 @@ FIRST_CALL: Final[Mapping[ActionKind, CallKind]] = {
     ActionKind.PREEMPT: CallKind.DRAIN,
     ActionKind.DELETE: CallKind.DELETE,
 }
+
+
+def grace_left(grace_ends: int, now: int) -> int:
+    """Whole seconds of a grace that remain, never less than one: peers read 0 as "your own default"."""
+    return max(1, -((now - grace_ends) // SECOND))
 
 
 class Operation(Struct, eq=False):

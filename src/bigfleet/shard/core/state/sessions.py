@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from bigfleet.engine.results import Confidence
 from bigfleet.model.names import ACK_OUTCOMES, RESYNC_END
 from bigfleet.shard.contract.events import (
     Acknowledgement,
@@ -16,6 +17,7 @@ from bigfleet.shard.contract.events import (
     SessionOpened,
     WakeSession,
 )
+from bigfleet.shard.contract.outcomes import AckOutcome, Level
 from bigfleet.shard.core.state.fencing import Fencing
 from bigfleet.shard.core.state.outbox import Outbox
 from bigfleet.shard.core.state.turn import Turn
@@ -37,7 +39,7 @@ class Session:
         self.outbox = Outbox(outbox_limit, knows_end=RESYNC_END in opened.capabilities)
         self.awake = False
         # Capacity hints this stream has been sent: fingerprint → content.
-        self.hints: dict[str, tuple[int, str, float]] = {}
+        self.hints: dict[str, tuple[int, Confidence, float]] = {}
         self.hints_at = 0
 
     def can(self, capability: str) -> bool:
@@ -89,7 +91,7 @@ class Sessions:
         self._by_id[session.id] = self._by_cluster[session.cluster] = session
         self._seen[session.cluster] = session.capabilities
         self._turn.count(LIFECYCLE, "replaced" if old is not None else "installed")
-        self._turn.log("info", "operator session opened", cluster=opened.cluster, protocol=opened.protocol_version)
+        self._turn.log(Level.INFO, "operator session opened", cluster=opened.cluster, protocol=opened.protocol_version)
         self.greet(session)
         return session
 
@@ -101,15 +103,15 @@ class Sessions:
         del self._by_cluster[session.cluster]
         self._turn.count(LIFECYCLE, "removed")
         message = "operator session recv error" if reason else "operator session closed"
-        self._turn.log("info", message, cluster=session.cluster, **({"err": reason} if reason else {}))
+        self._turn.log(Level.INFO, message, cluster=session.cluster, **({"err": reason} if reason else {}))
         return session
 
     def greet(self, session: Session) -> None:
         self._acknowledge(session, Acknowledgement("hello", self._fencing.term, self._fencing.epoch))
 
-    def answer_rollup(self, session: Session, timestamp: int, outcome: str, reason: str = "") -> None:
+    def answer_rollup(self, session: Session, timestamp: int, outcome: AckOutcome, reason: str = "") -> None:
         """Acknowledge a roll-up. A peer that cannot read outcomes hears nothing of a rejected one, as the base says."""
-        if outcome == "rejected" and not session.can(ACK_OUTCOMES):
+        if outcome == AckOutcome.REJECTED and not session.can(ACK_OUTCOMES):
             return
         term, epoch = self._fencing.term, self._fencing.epoch
         self._acknowledge(session, Acknowledgement("rollup", term, epoch, timestamp, outcome, reason))

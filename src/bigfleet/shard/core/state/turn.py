@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bigfleet.shard.contract.events import Count, Instruction, Journal, Log, Observe, Table
+from bigfleet.shard.contract.outcomes import Level
 
 
 class Turn:
@@ -42,7 +43,7 @@ class Turn:
     def erase(self, table: Table, key: str) -> None:
         self._rows[table, key] = (table, key, None)
 
-    def log(self, level: str, message: str, **attrs: object) -> None:
+    def log(self, level: Level, message: str, **attrs: object) -> None:
         self._out.append(Log(level, message, tuple(attrs.items())))
 
     def count(self, metric: str, *labels: str, amount: float = 1.0) -> None:
