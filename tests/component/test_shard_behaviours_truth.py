@@ -125,7 +125,7 @@ def test_a_release_is_for_idle_machines_only_and_a_refused_one_fails_with_its_te
     assert {(call.kind, call.machine) for call in world.provider.calls} == {(CallKind.DELETE, "idle")}
     failed = [audit for audit in world.audits if audit.machine == "idle"]
     assert failed and all("quota service is down" in audit.detail for audit in failed)
-    assert any("Failed" in line.text and "quota service" in line.text for line in world.core.story("idle"))
+    assert any("Failed" in line.text and "quota service" in line.text for line in world.core.read.story("idle"))
     world.provider.refuse = lambda call: None
     world.run(700)
     assert world.state_of("idle") == S.SPECULATIVE

@@ -228,9 +228,9 @@ def test_11_a_cluster_without_a_session_neither_makes_machines_flap_nor_resets_t
     world.run(60)
     record = world.core.state.fleet.machines["m"]
     assert (record.state, record.cluster, record.stamp.fingerprint, record.stamp.group) == (S.IDLE, "", "", "")
-    moves = len(world.core.story("m"))
+    moves = len(world.core.read.story("m"))
     world.run(50)
-    assert len(world.core.story("m")) == moves, "nothing happens to it while nobody could bootstrap it"
+    assert len(world.core.read.story("m")) == moves, "nothing happens to it while nobody could bootstrap it"
     world.run(120)
     assert world.state_of("m") == S.SPECULATIVE, "its hold ran on, and it was given back"
 

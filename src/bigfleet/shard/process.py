@@ -22,10 +22,10 @@ from bigfleet.shard.contract.events import StepDone
 from bigfleet.shard.coordinator_link.link import CoordinatorLink
 from bigfleet.shard.coordinator_link.report import standing_of
 from bigfleet.shard.core.core import ShardCore
+from bigfleet.shard.core.shortage_probe import EVERY_CYCLES
 from bigfleet.shard.provider_io.provider_calls import ProviderCalls
 from bigfleet.shard.read.inspecting import needs_of_last_step
 from bigfleet.shard.read.service import AdminService, ReadService
-from bigfleet.shard.recording.snapshot import snapshot_step
 from bigfleet.shard.recording.switch import Recording
 from bigfleet.shard.runtime import gc_tuning
 from bigfleet.shard.runtime.audit import AuditLog
@@ -37,7 +37,6 @@ from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
 from bigfleet.shard.streams.session_streams import SessionStreams
 from bigfleet.shard.telemetry.gauges import publish_gauges
 from bigfleet.shard.telemetry.metrics import ShardMetrics
-from bigfleet.shard.telemetry.shortage_probe import EVERY_CYCLES, probe_lines
 from bigfleet.transport import Server, channel
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
@@ -76,7 +75,7 @@ class ShardProcess:
             shard_id=config.id,
             epoch=journal.epoch,
             clock=self.clock,
-            snapshot=lambda: snapshot_step(self.core, self.clock()),
+            snapshot=lambda: self.core.read.inputs(self.clock()),
         )
         if settings.record:
             self.recording.open(Path(settings.record))
@@ -98,7 +97,7 @@ class ShardProcess:
         self.streams = SessionStreams(
             self.conductor,
             self.metrics,
-            self.core.state.fencing,
+            self.core.read.repeated,
             max_frame_bytes=settings.max_frame_bytes,
             hello_seconds=settings.hello_timeout / SECOND,
         )
@@ -257,7 +256,7 @@ class ShardProcess:
 
     async def _probe(self, actions: tuple[Action, ...]) -> None:
         page = await needs_of_last_step(self.engine)
-        for message, attributes in probe_lines(self.core, page.verdicts, actions):
+        for message, attributes in self.core.read.shortage_lines(page.verdicts, actions):
             self._log.info(message, cycle=page.cycle, **attributes)
 
     def _report_soon(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
-from bigfleet.shard.telemetry.shortage_probe import probe_lines
 from tests.strategies.builders import RACK
 from tests.strategies.shard_world import World, cpu
 
@@ -15,7 +14,7 @@ def _lines(world: World, *reclaimed: str) -> dict[str, list[dict[str, Any]]]:
     assert result is not None
     given_up = [_reclaim(machine) for machine in reclaimed]
     found: dict[str, list[dict[str, Any]]] = {}
-    for message, attributes in probe_lines(world.core, list(result.verdicts.rows()), given_up):
+    for message, attributes in world.core.read.shortage_lines(list(result.verdicts.rows()), given_up):
         found.setdefault(message, []).append(attributes)
     return found
 

@@ -320,7 +320,7 @@ def test_histograms_and_stories_follow_a_machine() -> None:
     world.run(30)
     for metric in ("provisioning_latency", "configure_phase", "request_bootstrap", "drain_phase"):
         assert world.observed[f"bigfleet_shard_{metric}_seconds"] == 1, metric
-    story = "\n".join(line.text for line in world.core.story("i0"))
+    story = "\n".join(line.text for line in world.core.read.story("i0"))
     for part in ("Idle → Configuring: bound to c", "Configured → Draining", "Bootstrap ended: success"):
         assert part in story
 
@@ -356,12 +356,12 @@ def test_published_actions_and_machines_can_be_paged() -> None:
     world.provider.several(5, "i")
     asking(world, 2)
     world.run(15)
-    keys = [view.key for view in world.core.machines()]
+    keys = [view.key for view in world.core.read.machines()]
     assert keys == sorted(keys) and len(keys) == 5
-    assert [view.key for view in world.core.machines(after="i2")] == ["i3", "i4"]
-    view = world.core.machine("i0")
+    assert [view.key for view in world.core.read.machines(after="i2")] == ["i3", "i4"]
+    view = world.core.read.machine("i0")
     assert view is not None and view.story and view.record.cluster == "c"
-    (cluster,) = world.core.clusters()
+    (cluster,) = world.core.read.clusters()
     assert (cluster.name, cluster.connected, cluster.machines) == ("c", True, {S.CONFIGURED: 2})
     assert cluster.dollars_per_hour == 2.0 and len(world.core.published.actions) == 2
 

@@ -40,7 +40,7 @@ def test_the_empty_one_of_equal_nodes_goes() -> None:
     world, operator = bound({}, {}, {}, {})
     report(world, operator, "i1", empty=True)
     assert shrunk(world, operator, 3) == ["i0", "i2", "i3"]
-    assert any("its node is empty: goes instead of i3" in line.text for line in world.core.story("i1"))
+    assert any("its node is empty: goes instead of i3" in line.text for line in world.core.read.story("i1"))
 
 
 def test_as_many_go_as_were_decided_and_those_decided_that_are_empty_stay_chosen() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from bigfleet.model.machine import MachineState as S
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ConfigError, ShardConfig, parse_duration, read_settings
 from bigfleet.shard.core.clusters.quarantine import Baseline
-from bigfleet.shard.core.core import ShardCore
 from bigfleet.shard.core.machines.failures import LocalFailures
 from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.core.state.backoff import Rests, delay
@@ -300,8 +298,3 @@ def test_how_often_a_machine_got_stuck_is_forgotten_in_the_end() -> None:
     failures.prune(again + 61 * 60 * SECOND)
     fresh = failures.note("m", S.CONFIGURED, again + 61 * 60 * SECOND, stuck=True)
     assert fresh - (again + 61 * 60 * SECOND) == first
-
-
-def test_every_event_has_an_owner() -> None:
-    core = ShardCore(ShardConfig(), ev.JournalState(1))
-    assert set(core.owners) == set(get_args(ev.Event))

@@ -28,7 +28,7 @@ def standing_of(core: ShardCore, now: int) -> Standing:
     return Standing(
         _summary(published.cells),
         [_shortfall(core, each, now) for each in published.shortfalls[:SHORTFALLS_REPORTED]],
-        [_cluster(core, view.name, view.connected, view.machines) for view in core.clusters()],
+        [_cluster(core, view.name, view.connected, view.machines) for view in core.read.clusters()],
         published.ownership_version,
     )
 
@@ -69,7 +69,7 @@ def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Short
         topology_constrained=short.topology_constrained,
     )
     made.deficit.resources.update(short.deficit.to_wire())
-    profile = core.demand.any_profile(short.fingerprint, short.cluster)
+    profile = core.read.profile(short.fingerprint, short.cluster)
     if profile is not None:
         made.requirements.extend(requirements(profile.requirements))
         made.interruption_penalty_bucket = capacity_pb2.PenaltyBucket.ValueType(profile.interruption_bucket)
@@ -79,10 +79,9 @@ def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Short
 def _cluster(
     core: ShardCore, name: str, connected: bool, machines: Mapping[int, int]
 ) -> coordinator_pb2.ReportedCluster:
-    session = core.state.sessions.of(name)
     return coordinator_pb2.ReportedCluster(
         cluster_id=name,
         connected=connected,
         bound_machines=sum(count for state, count in machines.items() if state in BOUND),
-        claimed_shard_id=session.bound_shard if session is not None else "",
+        claimed_shard_id=core.read.claimed_shard(name),
     )

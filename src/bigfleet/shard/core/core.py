@@ -9,9 +9,9 @@ is made from the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import nsmallest
-from typing import Any
+from typing import assert_never
 
 from bigfleet.model.names import REFERRALS
 from bigfleet.shard.contract.config import ShardConfig
@@ -65,7 +65,7 @@ from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.core.machines.rereads import Rereads
-from bigfleet.shard.core.published import ClusterView, MachineView, Published
+from bigfleet.shard.core.published import Published
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
 from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
@@ -74,7 +74,6 @@ from bigfleet.shard.core.state.operations import Stage
 from bigfleet.shard.core.state.outbox import Renderer
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
-from bigfleet.shard.core.state.story import StoryLine
 
 
 class ShardCore:
@@ -111,33 +110,9 @@ class ShardCore:
             self.emission,
             self.executor,
             self.reconcile,
+            self.cycle,
             self._last,
         )
-        # Whose business an event is.
-        self.owners: dict[type, Callable[[Any], object]] = {
-            SessionOpened: self._open,
-            HelloRepeated: self._greet,
-            SessionClosed: self._close,
-            SessionWritable: self._write,
-            RollupReceived: self.demand.receive,
-            BootstrapAnswered: self.executor.bootstraps.answered,
-            ReclaimAcked: lambda _: None,  # an operator that has begun to drain: nothing follows from it
-            DrainReported: self.executor.drains.reported,
-            NodeReported: self.nodes.reported,
-            ListArrived: self._listed,
-            ListFailed: self.reconcile.failed,
-            MachineRead: self.reconcile.read,
-            ReadFailed: self.reconcile.read_failed,
-            CallDone: self.executor.call_done,
-            CallFailed: self.executor.call_failed,
-            StepDone: self._decided,
-            TimerDue: self._timers,
-            RailsSet: self._switch,
-            OwnershipReceived: self._owned,
-            TransferAsked: self.ownership.release,
-            DrainAsked: lambda asked: self.cross_drains.carry_out(asked, self._last.cycle),
-            TermSeen: lambda seen: self.state.fencing.accept_term(seen.term),
-        }
         self._due: dict[str, Callable[[str], None]] = {
             OPERATION_TIMER: self.executor.overdue,
             LIST_TIMER: self.reconcile.begin,
@@ -162,7 +137,7 @@ class ShardCore:
     def handle(self, event: Event, now: int) -> list[Instruction]:
         """One event; returns what to do about it, in order."""
         self.state.begin(now)
-        self.owners[type(event)](event)
+        self._give(event)
         return self._end()
 
     def next_timer(self) -> int | None:
@@ -178,6 +153,56 @@ class ShardCore:
         self._published = None
         return self.state.turn.end()
 
+    def _give(self, event: Event) -> None:
+        """To whose business it is; the most frequent events first, because they are tried in this order."""
+        match event:
+            case CallDone():
+                self.executor.call_done(event)
+            case SessionWritable():
+                self._write(event)
+            case NodeReported():
+                self.nodes.reported(event)
+            case BootstrapAnswered():
+                self.executor.bootstraps.answered(event)
+            case StepDone():
+                self._decided(event)
+            case RollupReceived():
+                self.demand.receive(event)
+            case TimerDue():
+                self._timers()
+            case MachineRead():
+                self.reconcile.read(event)
+            case ListArrived():
+                self._listed(event)
+            case DrainReported():
+                self.executor.drains.reported(event)
+            case CallFailed():
+                self.executor.call_failed(event)
+            case ReclaimAcked():
+                pass  # An operator that has begun to drain: nothing follows from it.
+            case ListFailed():
+                self.reconcile.failed(event)
+            case ReadFailed():
+                self.reconcile.read_failed(event)
+            case SessionOpened():
+                self._open(event)
+            case HelloRepeated():
+                self._greet(event)
+            case SessionClosed():
+                self._close(event)
+            case RailsSet():
+                self._switch(event)
+            case OwnershipReceived():
+                self._owned(event)
+            case TransferAsked():
+                self.ownership.release(event)
+            case DrainAsked():
+                self.cross_drains.carry_out(event, self._last.cycle)
+            case TermSeen():
+                self.state.fencing.accept_term(event.term)
+            case _:
+                assert_never(event)
+
     def _listed(self, event: ListArrived) -> None:
         self.reconcile.arrived(event)
         if event.complete and event.full:
@@ -190,7 +215,7 @@ class ShardCore:
             for session in list(self.state.sessions):
                 self._refer(session)
 
-    def _timers(self, _event: TimerDue) -> None:
+    def _timers(self) -> None:
         while (timer := self.state.timers.take(self.state.now)) is not None:
             kind, key = timer
             self._due[kind](key)
@@ -302,19 +327,6 @@ class ShardCore:
         if self._published is None:
             self._published = self.read.publish()
         return self._published
-
-    def story(self, machine: str) -> tuple[StoryLine, ...]:
-        return self.state.stories.of(machine)
-
-    def machine(self, key: str) -> MachineView | None:
-        return self.read.machine(key)
-
-    def machines(self, after: str = "") -> Iterator[MachineView]:
-        """Machines by key, beginning after one; take what a page holds before the next event."""
-        return self.read.machines(after)
-
-    def clusters(self) -> tuple[ClusterView, ...]:
-        return self.read.clusters()
 
     # --------------------------------------------------------------------------------------------------------- checking
 

@@ -1,25 +1,34 @@
-"""Renders what readers see from the parts of the core: counts, clusters, single machines. Changes nothing."""
+"""The core's second door, for questions: counts, clusters, machines, demand, as they are now. Changes nothing."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bigfleet.engine.results import Action, NeedKey, Verdict
+from bigfleet.model.profile import Profile
+from bigfleet.model.resources import Resources
+from bigfleet.shard.contract.events import Acknowledgement, RunStep
+from bigfleet.shard.contract.outcomes import AckOutcome
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.cycle import Cycle
+from bigfleet.shard.core.inputs import snapshot_step
 from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.published import ClusterView, MachineView, ProviderHealth, Published
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.reconcile import Reconcile
+from bigfleet.shard.core.shortage_probe import Line, probe_lines
 from bigfleet.shard.core.state.backoff import breakers
 from bigfleet.shard.core.state.counts import MICRO
 from bigfleet.shard.core.state.fleet import Record
+from bigfleet.shard.core.state.operations import Operation
 from bigfleet.shard.core.state.state import ShardState
 from bigfleet.shard.core.state.story import StoryLine
 
@@ -47,6 +56,7 @@ class ReadModel:
     emission: Emission
     executor: Executor
     reconcile: Reconcile
+    cycle: Cycle
     last: LastStep
 
     def publish(self) -> Published:
@@ -94,6 +104,57 @@ class ReadModel:
         keys = self.state.fleet.ordered()
         for index in range(bisect_right(keys, after) if after else 0, len(keys)):
             yield self._view(self.state.fleet.machines[keys[index]])
+
+    def story(self, key: str) -> tuple[StoryLine, ...]:
+        """What happened to a machine lately."""
+        return self.state.stories.of(key)
+
+    def load(self) -> tuple[int, int]:
+        """Calls that wait for their turn, and operations under way."""
+        return self.executor.calls.depth, len(self.state.operations)
+
+    def record(self, key: str) -> Record | None:
+        return self.state.fleet.machines.get(key)
+
+    def records(self, after: str = "") -> Iterator[Record]:
+        """Records by key, beginning after one, as they are when their turn comes; some may be gone by then."""
+        fleet = self.state.fleet
+        keys = fleet.ordered()
+        for index in range(bisect_right(keys, after) if after else 0, len(keys)):
+            record = fleet.machines.get(keys[index])
+            if record is not None:
+                yield record
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What is being done right now."""
+        return tuple(self.state.operations)
+
+    def profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
+        """The profile of this fingerprint in demand in force; without a cluster, whoever asks for it."""
+        return self.demand.any_profile(fingerprint, cluster)
+
+    def aggregate(self, key: NeedKey) -> Resources:
+        """What a need asks for in total."""
+        known = self.demand.clusters.get(key.cluster)
+        return (known.aggregate(key) if known is not None else None) or Resources.ZERO
+
+    def claimed_shard(self, cluster: str) -> str:
+        """The shard a connected operator believes to belong to."""
+        session = self.state.sessions.of(cluster)
+        return "" if session is None else session.bound_shard
+
+    def repeated(self, timestamp: int) -> Acknowledgement:
+        """The answer to a roll-up equal to the one that was applied last."""
+        fencing = self.state.fencing
+        return Acknowledgement("rollup", fencing.term, fencing.epoch, timestamp, AckOutcome.APPLIED)
+
+    def inputs(self, now: int) -> RunStep:
+        """All the engine knows, as one step's worth of inputs."""
+        return snapshot_step(self.state, self.demand, self.cycle.conditions, now)
+
+    def shortage_lines(self, verdicts: Sequence[Verdict], actions: Iterable[Action]) -> Iterator[Line]:
+        """What the attribution probe has to say of a cycle."""
+        return probe_lines(self.demand, self.state.fleet, verdicts, actions)
 
     def clusters(self) -> tuple[ClusterView, ...]:
         """Every cluster that has demand, machines or a stream, by name."""

@@ -7,7 +7,6 @@ that give the loop its turn. Every page can be resumed from; a page token is the
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +14,6 @@ import grpc
 import structlog
 
 from bigfleet.model.machine import MachineState
-from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import KEPT_ACTIONS
 from bigfleet.shard.read import views
@@ -83,7 +81,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
                 if left == 0:
                     return
                 page = shardread_pb2.ListMachinesResponse(cycle=page.cycle)
-            view = self._core.machine(record.key)
+            view = self._core.read.machine(record.key)
             if view is None:
                 continue
             page.machines.append(views.machine_view(view))
@@ -100,12 +98,12 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         taken = self._core.published.actions
         page = shardread_pb2.ListActionsResponse()
         if not request.page_token:
-            under_way = [views.operation_view(operation) for operation in self._core.state.operations]
+            under_way = [views.operation_view(operation) for operation in self._core.read.operations()]
             page.actions.extend([view for view in under_way if _wanted_action(view, request)][:size])
         position = 0
         async for action in _slices(reversed(taken), SLICE):
             position += 1
-            view = views.action_view(action, self._core.state.fleet.machines.get(action.machine))
+            view = views.action_view(action, self._core.read.record(action.machine))
             if position <= skipped or not _wanted_action(view, request):
                 continue
             if len(page.actions) >= size or left == 0:
@@ -151,9 +149,9 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         self, request: shardread_pb2.StoryRequest, context: Context
     ) -> shardread_pb2.StoryResponse:
         await _admit(context, "Story", READONLY, ADMIN)
-        view = self._core.machine(request.machine_id)
+        view = self._core.read.machine(request.machine_id)
         if view is None or request.provider not in ("", view.provider):
-            view = self._core.machine(f"{request.provider}/{request.machine_id}")
+            view = self._core.read.machine(f"{request.provider}/{request.machine_id}")
         if view is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"machine {request.machine_id!r} is not known to this shard")
             raise AssertionError("abort does not return")
@@ -164,22 +162,15 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
 
     def _need(self, verdict: Verdict) -> shardread_pb2.NeedView:
         key = verdict.key
-        known = self._core.demand.clusters.get(key.cluster)
-        profile = self._core.demand.profile(key.cluster, key.fingerprint)
-        aggregate = (known.aggregate(key) if known is not None else None) or Resources.ZERO
+        profile = self._core.read.profile(key.fingerprint, key.cluster)
         need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
         if profile is not None:
-            need = views.capacity_need(profile, aggregate, key.min_unit, key.group)
+            need = views.capacity_need(profile, self._core.read.aggregate(key), key.min_unit, key.group)
         return views.need_view(verdict, need, (key.cluster, key.fingerprint) in self._core.published.blocked)
 
     def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:
-        """Records in order of their keys, as they are when their turn comes; some may be gone by then."""
-        fleet = self._core.state.fleet
-        keys = fleet.ordered()
-        for index in range(bisect_right(keys, after) if after else 0, len(keys)):
-            record = fleet.machines.get(keys[index])
-            if record is not None and machine_id in ("", record.id, record.key):
-                yield record
+        """Records in order of their keys, of one machine or of all."""
+        return (record for record in self._core.read.records(after) if machine_id in ("", record.id, record.key))
 
 
 class AdminService(shard_pb2_grpc.ShardAdminServicer):

@@ -21,7 +21,6 @@ import structlog
 
 from bigfleet.model.names import REDIRECT
 from bigfleet.shard.contract import events as ev
-from bigfleet.shard.contract.outcomes import AckOutcome
 from bigfleet.shard.runtime.worker import Worker
 from bigfleet.shard.streams import codec
 from bigfleet.shard.streams.rollup_codec import RawRollup, RollupDecoder, RollupError, looks_like_rollup, raw_rollup
@@ -30,7 +29,6 @@ from bigfleet.transport.identity import IdentityError, cluster, peer_identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from bigfleet.shard.core.state.fencing import Fencing
     from bigfleet.shard.runtime.conductor import Conductor
     from bigfleet.shard.telemetry.metrics import ShardMetrics
 
@@ -104,7 +102,7 @@ class SessionStreams:
         self,
         conductor: Conductor,
         metrics: ShardMetrics,
-        fencing: Fencing,
+        repeated: Callable[[int], ev.Acknowledgement],
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         hello_seconds: float = HELLO_SECONDS,
@@ -113,7 +111,7 @@ class SessionStreams:
     ) -> None:
         self._conductor = conductor
         self._metrics = metrics
-        self._fencing = fencing
+        self._repeated = repeated
         self._max_frame_bytes = max_frame_bytes
         self._hello_seconds = hello_seconds
         self._rollup_seconds = rollup_seconds
@@ -275,9 +273,7 @@ class SessionStreams:
             return False
         stream.rollup_taken = now
         self._metrics.count("rollups_received_total", ("unchanged",))
-        stream.repeated = ev.Acknowledgement(
-            "rollup", self._fencing.term, self._fencing.epoch, raw.timestamp, AckOutcome.APPLIED
-        )
+        stream.repeated = self._repeated(raw.timestamp)
         stream.wake.set()
         return True
 

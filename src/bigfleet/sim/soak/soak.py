@@ -166,8 +166,8 @@ class Soak:
     def leaked(self) -> list[str]:
         """Machines lost, invented, stuck or seen differently by shard and provider."""
         wanted = self.config.idle + self.config.speculative
-        found = [f"{op.machine.key} is still {op.stage.value}" for op in self.core.state.operations]
-        seen = {view.key: view.record for view in self.core.machines()}
+        found = [f"{op.machine.key} is still {op.stage.value}" for op in self.core.read.operations()]
+        seen = {view.key: view.record for view in self.core.read.machines()}
         if len(seen) != wanted:
             found.append(f"{len(seen)} machines instead of {wanted}")
         for id, record in self.provider.machines.items():

@@ -56,7 +56,7 @@ def _rented_for_nobody(site: Site, patience: int) -> list[str]:
 
 
 def _seen_by_shard(site: Site) -> dict[str, Any]:
-    return {} if site.host.core is None else {view.key: view.record for view in site.host.core.machines()}
+    return {} if site.host.core is None else {view.key: view.record for view in site.host.core.read.machines()}
 
 
 def _shown(record: Any) -> str:

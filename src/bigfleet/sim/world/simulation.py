@@ -226,9 +226,9 @@ class Simulation:
             running.update(cluster.running)
         oldest = min((row.since for rows in self._shortfalls.values() for row in rows), default=None)
         age = 0.0 if oldest is None else (EPOCH + self.kernel.now - oldest) / SECOND
-        cores = [site.host.core for site in self.sites if site.host.core is not None]
-        queued = sum(core.executor.calls.depth for core in cores)
-        self.meter.sample(live, running, age, queued, sum(len(core.state.operations) for core in cores))
+        loads = [site.host.core.read.load() for site in self.sites if site.host.core is not None]
+        queued, under_way = (sum(column) for column in zip(*loads, strict=True)) if loads else (0, 0)
+        self.meter.sample(live, running, age, queued, under_way)
         if self.kernel.now + self.scenario.shard.cycle <= self.end:
             self.kernel.after(self.scenario.shard.cycle, self._sample)
 

@@ -11,33 +11,34 @@ from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.core.state.fleet import NO_STAMP
 
 if TYPE_CHECKING:
-    from bigfleet.engine.batches import Shape, Stamp
-    from bigfleet.shard.core.core import ShardCore
+    from bigfleet.engine.batches import Conditions, Shape, Stamp
+    from bigfleet.shard.core.clusters.demand import Demand
+    from bigfleet.shard.core.state.state import ShardState
 
 
-def snapshot_step(core: ShardCore, now: int) -> RunStep:
+def snapshot_step(state: ShardState, demand: Demand, conditions: Conditions, now: int) -> RunStep:
     """A step that tells an empty engine all there is; its number is 0."""
-    clusters = core.demand.clusters
+    clusters = demand.clusters
     rollups = [each.rollup for _, each in sorted(clusters.items()) if each.rollup is not None]
-    links = tuple((name, core.demand.may_acquire(name)) for name in sorted(clusters))
+    links = tuple((name, demand.may_acquire(name)) for name in sorted(clusters))
     return RunStep(
         step=0,
         now=now,
-        machines=_machines(core),
+        machines=_machines(state),
         demand=DemandBatch(rollups, links),
-        policy=core.state.config.policy(),
-        conditions=core.cycle.conditions,
+        policy=state.config.policy(),
+        conditions=conditions,
     )
 
 
-def _machines(core: ShardCore) -> MachineBatch:
+def _machines(state: ShardState) -> MachineBatch:
     shapes: dict[Shape, int] = {}
     names: dict[str, int] = {}
     stamps: dict[Stamp, int] = {}
     keys: list[str] = []
     rows: list[tuple[int, int, int, int, int]] = []
-    not_before = core.state.not_before
-    for record in core.state.fleet.all():
+    not_before = state.not_before
+    for record in state.fleet.all():
         if not record.owned:
             continue
         keys.append(record.key)

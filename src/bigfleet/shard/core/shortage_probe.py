@@ -16,8 +16,8 @@ from bigfleet.shard.core.machines.matching import parse_canonical, serves
 if TYPE_CHECKING:
     from bigfleet.engine.results import Action, Verdict
     from bigfleet.model.profile import Profile
-    from bigfleet.shard.core.core import ShardCore
-    from bigfleet.shard.core.state.fleet import Record
+    from bigfleet.shard.core.clusters.demand import Demand
+    from bigfleet.shard.core.state.fleet import Fleet, Record
 
 EVERY_CYCLES = 20
 SAMPLES = 5
@@ -37,12 +37,12 @@ class _Need:
         return serves(record, self.profile, parse_canonical(self.verdict.key.min_unit))
 
 
-def probe_lines(core: ShardCore, verdicts: Sequence[Verdict], actions: Iterable[Action]) -> Iterator[Line]:
+def probe_lines(demand: Demand, fleet: Fleet, verdicts: Sequence[Verdict], actions: Iterable[Action]) -> Iterator[Line]:
     """Messages of the log with their attributes."""
-    asked = [(verdict, core.demand.profile(verdict.key.cluster, verdict.key.fingerprint)) for verdict in verdicts]
+    asked = [(verdict, demand.profile(verdict.key.cluster, verdict.key.fingerprint)) for verdict in verdicts]
     needs = [_Need(verdict, profile) for verdict, profile in asked if profile is not None]
     short = [need for need in needs if not need.verdict.satisfied]
-    machines = core.state.fleet.machines
+    machines = fleet.machines
     given_up = [
         machines[each.machine] for each in actions if each.kind == ActionKind.RECLAIM and each.machine in machines
     ]
@@ -84,7 +84,7 @@ def probe_lines(core: ShardCore, verdicts: Sequence[Verdict], actions: Iterable[
             },
         )
     for verdict in [each for each in gangs if each.satisfied][:SAMPLES]:
-        holding = _holding(core, verdict)
+        holding = _holding(fleet, verdict)
         yield (
             "satisfied gang attribution",
             {**_named(verdict), "machine_count": len(holding), "machines": holding[:MACHINES]},
@@ -102,8 +102,8 @@ def _named(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _holding(core: ShardCore, verdict: Verdict) -> list[str]:
+def _holding(fleet: Fleet, verdict: Verdict) -> list[str]:
     """Machines of the cluster that were bound for this gang, in order."""
-    fleet, key = core.state.fleet, verdict.key
+    key = verdict.key
     stamps = ((name, fleet.machines[name].stamp) for name in fleet.of_cluster(key.cluster))
     return [name for name, stamp in stamps if (stamp.fingerprint, stamp.group) == (key.fingerprint, key.group)]
