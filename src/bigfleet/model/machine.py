@@ -139,6 +139,9 @@ SHAPES: Final[Mapping[int, tuple[bool | None, bool | None]]] = {
 }
 
 
+MAX_LABELS: Final = 256
+"""More labels than this on a machine are a mistake."""
+
 PRICE: Final = "price"
 INTERRUPTION_PROBABILITY: Final = "interruption_probability"
 STRUCTURAL: Final = "structural"

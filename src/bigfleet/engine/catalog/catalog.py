@@ -22,6 +22,7 @@ from bigfleet.engine.kernels.columns import grown, made, room, widened
 from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1M
 from bigfleet.engine.kernels.texts import TextTable
 from bigfleet.engine.kernels.view import View, view
+from bigfleet.model.machine import MAX_LABELS
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
@@ -34,7 +35,6 @@ REJECTIONS = (
     "", "price", "interruption_probability", "id", "duplicate", "state", "structural", "labels", "range",
 )  # fmt: skip
 BAD_PRICE, BAD_PROBABILITY, BAD_ID, BAD_DUPLICATE, BAD_STATE, BAD_STRUCTURE, BAD_LABELS, BAD_RANGE = range(1, 9)
-MAX_LABELS = 256
 
 NO_KEY = -1
 UNNAMED = -2

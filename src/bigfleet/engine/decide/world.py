@@ -17,8 +17,9 @@ from bigfleet.engine.kernels.jit import F8, I4, I4M, I8, I8M, U1, U1M
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.texts import Texts
 from bigfleet.engine.kernels.view import View, view
+from bigfleet.model import penalty
 
-BUCKETS = 28
+BUCKETS = len(penalty.BUCKETS)
 
 # Places in `Lists.meta` and the only place in the logs' `meta`.
 CELLS_USED, LISTS_USED, EPOCH = 0, 1, 2

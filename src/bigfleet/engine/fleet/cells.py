@@ -14,8 +14,9 @@ from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel, prefetch
 from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
 from bigfleet.engine.kernels.view import View, view
+from bigfleet.model.machine import MachineState
 
-SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = 1, 2, 3, 4, 5, 6, 7, 8
+SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = map(int, MachineState)
 
 OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, FIRST_UNIT = 0, 1, 2, 3, 4, 5
 

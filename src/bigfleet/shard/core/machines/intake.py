@@ -6,11 +6,9 @@ Judges single records, cheaply, because half a million of them may arrive at onc
 from __future__ import annotations
 
 from bigfleet.engine.batches import Shape
-from bigfleet.model.machine import STRUCTURAL, Violation, price_flaw, structure_flaw
+from bigfleet.model.machine import MAX_LABELS, STRUCTURAL, Violation, price_flaw, structure_flaw
+from bigfleet.model.resources import MAX_MACHINE_UNITS
 from bigfleet.shard.contract.events import ListedMachine
-
-MAX_LABELS = 256
-MAX_UNITS = 2**40
 
 
 def flaw_of(listed: ListedMachine, known: Shape | None = None) -> Violation | None:
@@ -24,6 +22,6 @@ def _limit_flaw(shape: Shape) -> Violation | None:
     if len(shape.labels) > MAX_LABELS:
         return Violation(STRUCTURAL, f"labels are {len(shape.labels)}; at most {MAX_LABELS} are accepted")
     for name, amount in shape.allocatable.items():
-        if not 0 <= amount <= MAX_UNITS:
-            return Violation(STRUCTURAL, f"resource {name} is {amount} units; 0 to {MAX_UNITS} are accepted")
+        if not 0 <= amount <= MAX_MACHINE_UNITS:
+            return Violation(STRUCTURAL, f"resource {name} is {amount} units; 0 to {MAX_MACHINE_UNITS} are accepted")
     return None
