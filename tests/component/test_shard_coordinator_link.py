@@ -238,7 +238,7 @@ async def test_a_transfer_is_acknowledged_with_the_machines_the_core_let_go() ->
 
         def let_go(event: ev.Event) -> None:
             if isinstance(event, ev.TransferAsked):
-                link.released(ev.TransferReleased(event.transfer, ("m-1", "m-2")))
+                link.released(ev.TransferAnswered(event.transfer, ("m-1", "m-2")))
 
         listener.on_event = let_go
         coordinator.answers.append(answered(instruction("i-1", transfer_ownership=wanted)))
@@ -257,7 +257,7 @@ async def test_a_cross_shard_drain_is_acknowledged_with_the_machines_that_are_dr
 
         def drain(event: ev.Event) -> None:
             if isinstance(event, ev.DrainAsked):
-                link.released(ev.TransferReleased(event.transfer, ("m-1",)))
+                link.released(ev.TransferAnswered(event.transfer, ("m-1",)))
 
         listener.on_event = drain
         coordinator.answers.append(answered(instruction("i-1", cross_shard_drain=wanted)))

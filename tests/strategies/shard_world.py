@@ -354,7 +354,7 @@ class World:
         self.steps: list[ev.RunStep] = []
         self.results: list[Any] = []
         self.reports = 0
-        self.released: list[ev.TransferReleased] = []
+        self.released: list[ev.TransferAnswered] = []
         self.step_seconds = 0.01
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -450,7 +450,7 @@ class World:
                     self.observed[instruction.metric] += 1
                 case ev.ReportNow():
                     self.reports += 1
-                case ev.TransferReleased():
+                case ev.TransferAnswered():
                     self.released.append(instruction)
 
     def _write(self, journal: ev.Journal) -> None:

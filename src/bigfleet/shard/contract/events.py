@@ -234,7 +234,7 @@ class OwnershipReceived(Struct, frozen=True):
 
 
 class TransferAsked(Struct, frozen=True):
-    """The coordinator wants machines of this kind released to another shard; answered by `TransferReleased`.
+    """The coordinator wants machines of this kind released to another shard; answered by `TransferAnswered`.
 
     Only free machines (Idle or Speculative, `speculative` says which) that nothing is pending on are released; a
     repeated `transfer` gets the same answer.
@@ -248,7 +248,7 @@ class TransferAsked(Struct, frozen=True):
 
 
 class DrainAsked(Struct, frozen=True):
-    """The coordinator wants machines drained for demand of another shard; answered by `TransferReleased`.
+    """The coordinator wants machines drained for demand of another shard; answered by `TransferAnswered`.
 
     Either `machines` are named, or `count` of a kind are chosen here. A repeated `transfer` gets the same answer.
     """
@@ -482,8 +482,11 @@ class ReportNow(Struct, frozen=True):
     """A shortfall is old enough to tell the coordinator at once."""
 
 
-class TransferReleased(Struct, frozen=True):
-    """These machines are no longer this shard's; the journal says so already."""
+class TransferAnswered(Struct, frozen=True):
+    """The machines a transfer or a cross-shard drain took; the journal says so already.
+
+    Machines of a transfer are no longer this shard's. Those of a drain still are, until a transfer asks for them.
+    """
 
     transfer: str
     machines: tuple[str, ...]
@@ -503,7 +506,7 @@ Instruction = (
     | Count
     | Observe
     | ReportNow
-    | TransferReleased
+    | TransferAnswered
 )
 
 

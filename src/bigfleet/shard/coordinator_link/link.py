@@ -112,7 +112,7 @@ class CoordinatorLink:
         """Something cannot wait for the next interval."""
         self._soon.set()
 
-    def released(self, released: ev.TransferReleased) -> None:
+    def released(self, released: ev.TransferAnswered) -> None:
         """The core let machines go; what the instruction that asked for them is answered with."""
         waiting = self._memory.released.pop(released.transfer, None)
         if waiting is not None and not waiting.done():

@@ -1,6 +1,7 @@
-"""What readers see: counts, rails, providers, sessions and the last decision, as one immutable value.
+"""What readers see: counts, rails, providers, sessions and the last decision, as one value nobody changes.
 
-Made when somebody asks, between two events, and kept until the next one. Tables of a step render their rows lazily.
+Made when somebody asks, between two events, and kept until the next one. Two things look at what lives on: tables of a
+step render their rows lazily, and a view of a machine holds its record; both are read before the next event.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """One machine with everything the shard knows of it."""
+    """One machine with everything the shard knows of it; `record` is the living one."""
 
     key: str
     provider: str

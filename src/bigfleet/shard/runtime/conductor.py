@@ -78,7 +78,7 @@ class Conductor:
         log: Any = None,
         on_report: Callable[[], None] = lambda: None,
         on_handled: Callable[[ev.Event, float, float], None] = lambda event, seconds, worked: None,
-        on_released: Callable[[ev.TransferReleased], None] = lambda released: None,
+        on_released: Callable[[ev.TransferAnswered], None] = lambda released: None,
     ) -> None:
         self.core = core
         self.clock = clock
@@ -260,7 +260,7 @@ class Conductor:
                 self._streams().close(instruction.session, instruction.code, instruction.message, instruction.referral)
             case ev.ReportNow():
                 self._on_report()
-            case ev.TransferReleased():
+            case ev.TransferAnswered():
                 self._on_released(instruction)
             case ev.Journal() | ev.Audit():
                 pass  # written with the batch

@@ -1,9 +1,9 @@
-"""`Shard.Session` on raw bytes: one handler per stream, which carries frames both ways and decides nothing.
+"""`Shard.Session` on raw bytes: one handler per stream, which carries frames both ways.
 
 Each stream has at most one event and one roll-up on their way through the core, and the newest roll-up waiting; what is
 sent is pulled from the core when the stream can take it. So a flooding, stuck or broken operator costs its own stream
-only. Large frames are hashed and decoded in a thread. A roll-up equal to the one the core applied last is acknowledged
-here: nothing would follow from it.
+only. Large frames are hashed and decoded in a thread. A roll-up equal to the one the core applied last does not pass
+through the core again: the core's own answer to a repetition is sent.
 """
 
 from __future__ import annotations

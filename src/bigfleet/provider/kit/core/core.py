@@ -123,7 +123,10 @@ class _Open:
 
 
 class Lifecycle:
-    """All machines of one provider. Reads are plain methods; every change goes through `handle` or `seed`."""
+    """All machines of one provider. Reads are plain methods; drivers change it through `handle` and `seed` only.
+
+    `add` and `reshape` are for `inventory`, the part of `handle` that compares descriptions.
+    """
 
     def __init__(self, rules: Rules, generation: str, snapshot: Snapshot | None = None) -> None:
         kept = snapshot or Snapshot()

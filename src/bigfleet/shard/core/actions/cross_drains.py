@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bigfleet.engine.policy import drain_grace_seconds
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import DrainAsked, JournalState, Table, TransferReleased
+from bigfleet.shard.contract.events import DrainAsked, JournalState, Table, TransferAnswered
 from bigfleet.shard.core.state.operations import FIRST_CALL, Operation
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class CrossDrains:
             self._remember(event.transfer, taken)
             for record in chosen:
                 self._drain(record, event, cycle)
-        self._state.turn.emit(TransferReleased(event.transfer, taken))
+        self._state.turn.emit(TransferAnswered(event.transfer, taken))
 
     def _chosen(self, event: DrainAsked) -> list[Record]:
         fleet = self._state.fleet

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import JournalState, OwnershipReceived, Table, TransferAsked, TransferReleased
+from bigfleet.shard.contract.events import JournalState, OwnershipReceived, Table, TransferAsked, TransferAnswered
 from bigfleet.shard.core.machines.matching import attribute
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.state import ShardState
@@ -95,7 +95,7 @@ class Ownership:
             self._state.turn.write(Table.OWNERSHIP, TRANSFER_ROW + event.transfer, json.dumps(released))
             for key in released:
                 self._judge(self._state.fleet.machines[key])
-        self._state.turn.emit(TransferReleased(event.transfer, released))
+        self._state.turn.emit(TransferAnswered(event.transfer, released))
 
     def _free(self, record: Record, wanted: MachineState, event: TransferAsked) -> bool:
         return (
