@@ -1,7 +1,7 @@
 """Moves machines through their states: record, binding, the frames owed for it, and a line in its story, all at once.
 
-Callers say why; nothing here decides whether it should happen. Records are made where machines appear (`reconcile`), and
-who owns them is written by `ownership`; everything else about a record changes here.
+Callers say why; nothing here decides whether it should happen. Records are made where machines appear (`reconcile`),
+and who owns them is written by `ownership`; everything else about a record changes here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import JournalState, OwnershipReceived, Table, TransferAsked, TransferAnswered
+from bigfleet.shard.contract.events import JournalState, OwnershipReceived, Table, TransferAnswered, TransferAsked
 from bigfleet.shard.core.machines.matching import attribute
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.state import ShardState
