@@ -1,0 +1,1 @@
+"""How the engine's kernels are written, compiled and kept."""

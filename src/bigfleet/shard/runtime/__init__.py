@@ -1,0 +1,1 @@
+"""What runs a shard's core: threads, clock, files, and the start of the engine."""
