@@ -13,6 +13,7 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand("demo", "bigfleet.cli.demo", "Watch a small pretend fleet being run.", extra="shard"),
     Subcommand("fake-provider", "bigfleet.cli.fake_provider", "Serve a pretend fleet on this machine."),
     Subcommand("shard", "bigfleet.cli.shard", "Run a part of the fleet: hold sessions, decide, act.", extra="shard"),
+    Subcommand("warm", "bigfleet.cli.warm", "Compile the engine's kernels ahead, for images.", extra="shard"),
 )
 
 app = typer.Typer(no_args_is_help=True)

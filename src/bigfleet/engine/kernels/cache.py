@@ -46,12 +46,11 @@ def cache_name(package: Path = PACKAGE) -> str:
 
 
 def cache_roots() -> list[Path]:
-    """Where the cache may be, the best place first; the variable leaves no choice."""
+    """Where the cache may be, the best place first: as the variable says, the user's cache, a temporary one."""
     chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return [Path(chosen).absolute()]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  HOME may be unset
-    return [Path(home), Path(tempfile.gettempdir()) / f"cache-{os.getuid()}"]
+    usual = [Path(home), Path(tempfile.gettempdir()) / f"cache-{os.getuid()}"]
+    return [Path(chosen).absolute(), *usual] if chosen else usual
 
 
 class KernelStore:
