@@ -19,7 +19,7 @@ LINE_EVERY_SECONDS = 5.0
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.callback(invoke_without_command=True)
+@app.command()
 def warm(output: OutputOption = Output.TABLE) -> None:
     """Compile the engine's kernels into the cache, so that no shard has to.
 
