@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def warm(output: OutputOption = Output.TABLE) -> None:
         )
     there = store.complete
     began = time.monotonic()
-    with _progress(console) as told:
+    with _progress(console, jit.kernel_count()) as told:
         engine.warm(told)
     files = [path for path in store.directory.rglob("*") if path.is_file()]
     print_record(
@@ -69,22 +70,30 @@ def warm(output: OutputOption = Output.TABLE) -> None:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int, int], None]]:
+def _progress(console: Console, total: int) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, elsewhere a line now and then."""
     if console.is_terminal:
         columns = (TextColumn("kernels"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("kernels", total=None)
+            task = bar.add_task("kernels", total=total)
             yield lambda done, total: bar.update(task, completed=done, total=total)
         return
     began = time.monotonic()
-    due = began + LINE_EVERY_SECONDS
+    state = (0, total)
+    ended = threading.Event()
 
-    def line(done: int, total: int) -> None:
-        nonlocal due
-        now = time.monotonic()
-        if now >= due:
-            due = now + LINE_EVERY_SECONDS
-            console.print(f"{done} of {total} kernels after {now - began:.0f} s")
+    def tell() -> None:
+        # By the clock and not by the kernel: one of them takes as long as ten others.
+        while not ended.wait(LINE_EVERY_SECONDS):
+            done, of = state
+            console.print(f"{done} of {of} kernels after {time.monotonic() - began:.0f} s")
 
-    yield line
+    def told(done: int, of: int) -> None:
+        nonlocal state
+        state = (done, of)
+
+    threading.Thread(target=tell, name="progress", daemon=True).start()
+    try:
+        yield told
+    finally:
+        ended.set()

@@ -138,8 +138,13 @@ def _cache_in(store: KernelStore) -> type[Any]:
     class Kept(caching.FunctionCache):
         _impl_class = Form
 
+        # Files that cannot be read or written cost compiling once more, and nothing else.
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            with contextlib.suppress(OSError):
+                return super().load_overload(sig, target_context)
+            return None
+
         def save_overload(self, sig: Any, data: Any) -> None:
-            # A disk that is full or cannot be written costs the next start its time, and this one nothing.
             with contextlib.suppress(OSError):
                 super().save_overload(sig, data)
 

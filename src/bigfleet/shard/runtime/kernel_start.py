@@ -24,7 +24,7 @@ from bigfleet.shard.worker import Worker
 # A step of so many machines takes plain Python a fraction of a second; ten times as many would hold up every cycle.
 UNCOMPILED_MACHINES = 2000
 PROGRESS_SECONDS = 5.0
-COMPILER = "bigfleet.shard.runtime.kernel_compiler"
+COMPILER = (sys.executable, "-P", "-m", "bigfleet.shard.runtime.kernel_compiler")
 # Beside a shard that is deciding, compiling can wait.
 _NICENESS = 10
 _COMPLAINT = 2000
@@ -40,13 +40,11 @@ class KernelStart:
         log: Any,
         *,
         limit: int = UNCOMPILED_MACHINES,
-        command: tuple[str, ...] = (sys.executable, "-P", "-m", COMPILER),
     ) -> None:
         self._machines = machines
         self._listed = listed
         self._log = log
         self._limit = limit
-        self._command = command
         self._began = time.monotonic()
         self._done, self._total = 0, jit.kernel_count()
         self._ready = asyncio.Event()
@@ -143,7 +141,7 @@ class KernelStart:
         pipe = asyncio.subprocess.PIPE
         try:
             compiler = await asyncio.create_subprocess_exec(
-                *self._command,
+                *COMPILER,
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
