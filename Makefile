@@ -20,7 +20,7 @@ help: ## what you can type
 # What running needs, and what building and testing add to it.
 $(RUNS): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "BigFleet needs Python 3.11 or newer on PATH"; exit 1; }
-	@echo "setting up $(VENV) with $(PYTHON), once: what a shard and the demo need, about 150 MB ..."
+	@echo "setting up $(VENV) with $(PYTHON), once: what a shard and the demo need, 400 MB on disk ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[shard]'
 	@touch $@
