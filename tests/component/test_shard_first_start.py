@@ -37,6 +37,21 @@ from bigfleet.cli.bigfleet import main
 main()
 """
 
+# How many kernels there are once a shard is put together, and how many of them it has compiled for that.
+PUT_TOGETHER = """
+import asyncio, sys
+from bigfleet.engine import jit
+from bigfleet.shard.process import ShardProcess
+from bigfleet.shard.settings import settings_from
+
+async def main():
+    given = {"fake-provider": True, "listen": "127.0.0.1:0", "metrics-addr": "0", "data-dir": sys.argv[1]}
+    async with ShardProcess.opened(*settings_from(given)):
+        print(jit.kernel_count(), sum(each._entry is not None for each in jit._KERNELS))
+
+asyncio.run(main())
+"""
+
 
 class Shard(Program):
     """`bigfleet shard` over a pretend fleet, with a kernel cache of its own."""
@@ -99,6 +114,14 @@ async def ended(pids: list[int], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not all(map(gone, pids)):
             await asyncio.sleep(0.05)
+
+
+def test_putting_a_shard_together_compiles_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PUT_TOGETHER, str(tmp_path / "data")]
+    environment = {**os.environ, "BIGFLEET_KERNEL_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    kernels, compiled = map(int, done.stdout.split())
+    assert kernels > 10 and compiled == 0
 
 
 async def test_a_small_fleet_is_served_while_another_process_compiles_and_a_stop_ends_both(tmp_path: Path) -> None:

@@ -72,7 +72,12 @@ class ShardProcess:
         self.config = config
         self.clock = SteadyClock()
         self.metrics = ShardMetrics()
+        self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
         self.core = ShardCore(config, journal.state)
+        self.kernels = KernelStart(
+            lambda: len(self.core.state.fleet.machines), lambda: self.core.reconcile.all_listed, self._log
+        )
+        self.kernels.begin()
         self.recording = Recording(
             Path(settings.data_dir),
             shard_id=config.id,
@@ -84,10 +89,6 @@ class ShardProcess:
             self.recording.open(Path(settings.record))
         self.engine = EngineThread(Engine(), record=self.recording.write)
         self._audit = _audit_log(settings)
-        self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
-        self.kernels = KernelStart(
-            lambda: len(self.core.state.fleet.machines), lambda: self.core.reconcile.all_listed, self._log
-        )
         self.conductor = Conductor(
             self.core,
             clock=self.clock,
@@ -140,6 +141,7 @@ class ShardProcess:
             journal = JournalFile(Path(settings.data_dir), config.id)
             stack.callback(journal.close)
             shard = cls(settings, config, journal)
+            stack.callback(shard.kernels.close)
             stack.callback(shard.engine.close)
             stack.callback(shard._close_files)
             endpoints = await shard._endpoints(stack)
@@ -177,7 +179,6 @@ class ShardProcess:
 
     async def _start(self) -> None:
         collecting.while_starting()
-        self.kernels.begin()
         await self.http.start()
         await self.server.start()
         self._spawn(self.conductor.run())

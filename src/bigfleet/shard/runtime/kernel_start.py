@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -87,9 +88,16 @@ class KernelStart:
     # ---- becoming compiled -----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Before the first step: nothing may compile in the engine's thread from now on."""
+        """Before an engine is made, which calls kernels already: no call compiles from now on."""
+        # Numba tells every bytecode it looks at, which nobody who debugs a shard wants to read.
+        logging.getLogger("numba").setLevel(logging.WARNING)
         if not jit.compiled():
             jit.interpret()
+
+    def close(self) -> None:
+        """Whoever uses kernels in this process afterwards has them compiled as they are called."""
+        if self._failure is None:
+            jit.switch()
 
     async def run(self, between_steps: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
         """Get the kernels and have the engine use them. `between_steps` runs something while no step is under way."""
@@ -97,10 +105,6 @@ class KernelStart:
             if not jit.compiled():
                 await self._prepare()
                 await between_steps(jit.switch)
-        except asyncio.CancelledError:
-            # The shard stops: whoever uses kernels in this process after it has them compiled as they are called.
-            jit.switch()
-            raise
         except Exception as error:
             self._failure = error
             self._log.error("kernels cannot be compiled here; a small fleet goes on without", err=str(error))
