@@ -22,7 +22,7 @@ from bigfleet.engine import jit
 from bigfleet.engine.kernels.cache import VARIABLE, cache_roots
 from bigfleet.shard.worker import Worker
 
-# A step of so many machines takes plain Python a fraction of a second; ten times as many would hold up every cycle.
+# The first step of so many machines takes plain Python a fifth of a second; of half a million, about a minute.
 UNCOMPILED_MACHINES = 2000
 PROGRESS_SECONDS = 5.0
 COMPILER = (sys.executable, "-P", "-m", "bigfleet.shard.runtime.kernel_compiler")
@@ -34,18 +34,10 @@ _COMPLAINT = 2000
 class KernelStart:
     """The way from no kernels to compiled ones. `machines` counts the fleet, `listed` tells whether that is all."""
 
-    def __init__(
-        self,
-        machines: Callable[[], int],
-        listed: Callable[[], bool],
-        log: Any,
-        *,
-        limit: int = UNCOMPILED_MACHINES,
-    ) -> None:
+    def __init__(self, machines: Callable[[], int], listed: Callable[[], bool], log: Any) -> None:
         self._machines = machines
         self._listed = listed
         self._log = log
-        self._limit = limit
         self._began = time.monotonic()
         self._done, self._total = 0, jit.kernel_count()
         self._ready = asyncio.Event()
@@ -55,7 +47,7 @@ class KernelStart:
 
     @property
     def compiled(self) -> bool:
-        """Whether the engine works with compiled kernels, or with all it will ever have."""
+        """Whether the engine works with compiled kernels, or there is nothing to compile."""
         return self._ready.is_set() and self._failure is None
 
     def waiting_for(self) -> str | None:
@@ -67,7 +59,7 @@ class KernelStart:
         return (
             f"the engine's kernels are being compiled, {self._done} of {self._total} are done after "
             f"{time.monotonic() - self._began:.0f} s; {self._machines()} machines are too many to decide about without "
-            f"them (at most {self._limit}). This happens once per machine and version; `bigfleet warm` does it ahead"
+            f"them (at most {UNCOMPILED_MACHINES}). This happens once per machine and version; `bigfleet warm` does it ahead"
         )
 
     async def until_usable(self) -> None:
@@ -83,7 +75,7 @@ class KernelStart:
 
     @property
     def _usable(self) -> bool:
-        return self.compiled or self._deciding or self._machines() <= self._limit
+        return self.compiled or self._deciding or self._machines() <= UNCOMPILED_MACHINES
 
     # ---- becoming compiled -----------------------------------------------------------------------------------------
 
@@ -122,7 +114,7 @@ class KernelStart:
             "compiling kernels, once per machine and version",
             kernels=self._total,
             cache=str(store.directory) if store is not None else "",
-            meanwhile=f"fleets of at most {self._limit} machines are decided about uncompiled, larger ones wait",
+            meanwhile=f"fleets of at most {UNCOMPILED_MACHINES} machines are decided about uncompiled, larger ones wait",
         )
         telling = asyncio.create_task(self._tell())
         try:
