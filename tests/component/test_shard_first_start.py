@@ -138,7 +138,7 @@ async def test_a_small_fleet_is_served_while_another_process_compiles_and_a_stop
         assert not shard.said("engine warm"), "everything was compiled before the first binding: nothing was shown"
         compilers = shard.compilers()
         assert len(compilers) == 1
-        (begun,) = shard.said("compiling kernels, once per machine and version")
+        (begun,) = shard.said("compiling kernels, once per host and version")
         assert begun["cache"].startswith(str(tmp_path / "cache"))
         assert shard.stop() == 0
         await ended(compilers)

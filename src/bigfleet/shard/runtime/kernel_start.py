@@ -59,7 +59,8 @@ class KernelStart:
         return (
             f"the engine's kernels are being compiled, {self._done} of {self._total} are done after "
             f"{time.monotonic() - self._began:.0f} s; {self._machines()} machines are too many to decide about without "
-            f"them (at most {UNCOMPILED_MACHINES}). This happens once per machine and version; `bigfleet warm` does it ahead"
+            f"them (at most {UNCOMPILED_MACHINES}). This happens once per host and version; `bigfleet warm` does it "
+            "ahead"
         )
 
     async def until_usable(self) -> None:
@@ -111,10 +112,10 @@ class KernelStart:
             return
         places = ", ".join(str(root) for root in cache_roots())
         self._log.info(
-            "compiling kernels, once per machine and version",
+            "compiling kernels, once per host and version",
             kernels=self._total,
             cache=str(store.directory) if store is not None else "",
-            meanwhile=f"fleets of at most {UNCOMPILED_MACHINES} machines are decided about uncompiled, larger ones wait",
+            meanwhile=f"at most {UNCOMPILED_MACHINES} machines are decided about uncompiled, larger fleets wait",
         )
         telling = asyncio.create_task(self._tell())
         try:
