@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do c
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.run
 READY := $(VENV)/.ready
 TARGET ?=
 OUT ?= build/conformance
@@ -16,14 +17,20 @@ PROFILE ?= core
 help: ## what you can type
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml constraints.txt
+# What running needs, and what building and testing add to it.
+$(RUNS): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "BigFleet needs Python 3.11 or newer on PATH"; exit 1; }
-	@echo "setting up $(VENV) with $(PYTHON) ..."
+	@echo "setting up $(VENV) with $(PYTHON), once: what a shard and the demo need, 400 MB on disk ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[shard]'
 	@touch $@
 
-run: $(READY) ## see BigFleet run a small pretend fleet; live on a terminal, else a short script
+$(READY): $(RUNS)
+	@echo "adding to $(VENV), once: what building and testing need ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(RUNS) ## see BigFleet run a small pretend fleet; live on a terminal, else a short script
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/bigfleet demo; else $(BIN)/bigfleet demo --once; fi
 
 test: $(READY) lint typecheck contracts unit ## everything that must never break

@@ -7,7 +7,6 @@ the test suite replays them for ever; the report of each goes to standard error 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import platform
@@ -91,11 +90,10 @@ def _progress(done: int, total: int, steps: int, failures: int, seconds: float) 
 
 def _source() -> str:
     """Which engine was fuzzed: a digest over its files, taken before the workers import them."""
-    digest = hashlib.sha256()
-    engine = ROOT / "src" / "bigfleet" / "engine"
-    for path in sorted(engine.rglob("*.py")):
-        digest.update(path.relative_to(engine).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
+    sys.path[:0] = [str(ROOT)]
+    from bigfleet.engine.kernels.cache import sources_digest
+
+    return sources_digest()
 
 
 def _check(item: tuple[int, tuple[int, int, int]]) -> tuple[int, tuple[int, int, int], int, str | None]:

@@ -239,7 +239,7 @@ async def test_a_shard_is_ready_only_once_every_provider_has_listed(tmp_path: Pa
         provider(offering("m", 1)) as served,
         shard(served, tmp_path, ready=False, provider=[f"p1={served.address}", "p2=127.0.0.1:1"]) as running,
     ):
-        await running.until(lambda process: process.engine.warm, 300)
+        await running.until(lambda process: process.kernels.compiled, 300)
         await running.until(lambda process: process.core.published.machines == 1)
         status, body = await page(running, "/readyz")
         assert status == 503 and "p2" in body
@@ -253,7 +253,7 @@ async def test_a_provider_that_comes_late_is_taken_on(tmp_path: Path) -> None:
         provider(offering("x", 1)) as other,
         shard(other, tmp_path, ready=False, provider=[f"p1={address}"]) as running,
     ):
-        await running.until(lambda process: process.engine.warm, 300)
+        await running.until(lambda process: process.kernels.compiled, 300)
         await running.until(lambda process: process.core.published.providers[0].failures >= 2)
         async with provider(offering("m", 3), listen=address):
             await running.until(lambda process: process.core.published.ready, 60)

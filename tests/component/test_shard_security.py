@@ -348,7 +348,7 @@ async def _idle(fleet: Asking) -> bool:
 
 
 async def _ready(process: ShardProcess) -> bool:
-    return process.engine.warm and process.core.published.ready
+    return process.kernels.compiled and process.core.published.ready
 
 
 async def _fenced(process: ShardProcess) -> bool:

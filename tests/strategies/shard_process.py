@@ -107,7 +107,7 @@ async def shard(
         running = Running(made, served, serving, stop)
         try:
             if ready:
-                await running.until(lambda process: process.engine.warm and process.core.published.ready, 300)
+                await running.until(lambda process: process.kernels.compiled and process.core.published.ready, 300)
             yield running
         finally:
             stop.set()

@@ -15,6 +15,7 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand(
         "shard", "bigfleet.cli.serve.shard", "Run a part of the fleet: hold sessions, decide, act.", extra="shard"
     ),
+    Subcommand("warm", "bigfleet.cli.serve.warm", "Compile the engine's kernels ahead, for images.", extra="shard"),
 )
 
 app = typer.Typer(no_args_is_help=True)

@@ -33,6 +33,7 @@ from bigfleet.shard.runtime.clock import SteadyClock
 from bigfleet.shard.runtime.conductor import Conductor
 from bigfleet.shard.runtime.engine_thread import EngineThread
 from bigfleet.shard.runtime.journal import JournalFile
+from bigfleet.shard.runtime.kernel_start import KernelStart
 from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
 from bigfleet.shard.streams.session_streams import SessionStreams
 from bigfleet.shard.telemetry.gauges import publish_gauges
@@ -45,12 +46,14 @@ if TYPE_CHECKING:
     from bigfleet.engine.results import Action
     from bigfleet.provider.client import ProviderEndpoint
     from bigfleet.shard.contract.config import ShardConfig
-    from bigfleet.shard.contract.events import Audit, Event
+    from bigfleet.shard.contract.events import Audit, Event, RunStep
+    from bigfleet.shard.contract.step_result import StepResult
 
 log = structlog.get_logger(__name__)
 
 SECOND = 1_000_000_000
 PUBLISH_SECONDS = 1.0
+SERVING_SECONDS = 0.1
 # The environment's way to switch the attribution probe on.
 PHASEDUMP = "BIGFLEET_PHASEDUMP"
 
@@ -69,7 +72,12 @@ class ShardProcess:
         self.config = config
         self.clock = SteadyClock()
         self.metrics = ShardMetrics()
+        self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
         self.core = ShardCore(config, journal.state)
+        self.kernels = KernelStart(
+            lambda: len(self.core.state.fleet.machines), lambda: self.core.reconcile.all_listed, self._log
+        )
+        self.kernels.begin()
         self.recording = Recording(
             Path(settings.data_dir),
             shard_id=config.id,
@@ -81,11 +89,10 @@ class ShardProcess:
             self.recording.open(Path(settings.record))
         self.engine = EngineThread(Engine(), record=self.recording.write)
         self._audit = _audit_log(settings)
-        self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
         self.conductor = Conductor(
             self.core,
             clock=self.clock,
-            step=self.engine.step,
+            step=self._step,
             write_journal=journal.write,
             write_audit=self._write_audit,
             metrics=self.metrics,
@@ -104,7 +111,10 @@ class ShardProcess:
         self.conductor.streams = self.streams
         self.server = Server(settings.listen, tls=settings.tls, insecure=settings.insecure, require_identity=False)
         self.server.grpc.add_generic_rpc_handlers((self.streams.handler(),))
-        self.server.add(shardread_pb2_grpc.add_ShardReadServicer_to_server, ReadService(self.core, self.engine))
+        self.server.add(
+            shardread_pb2_grpc.add_ShardReadServicer_to_server,
+            ReadService(self.core, self.engine, self.kernels.waiting_for),
+        )
         self.server.add(
             shard_pb2_grpc.add_ShardAdminServicer_to_server,
             AdminService(self.core, self.conductor, self.recording, config.id),
@@ -112,7 +122,9 @@ class ShardProcess:
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
-        self.http = HttpEndpoints(settings.metrics_addr, registry=self.registry, ready=[self._not_ready])
+        self.http = HttpEndpoints(
+            settings.metrics_addr, registry=self.registry, ready=[self._not_listed, self.kernels.waiting_for]
+        )
         self.providers: ProviderCalls | None = None
         self.link: CoordinatorLink | None = self._coordinator_link(journal.epoch)
         self._steps = 0
@@ -129,6 +141,7 @@ class ShardProcess:
             journal = JournalFile(Path(settings.data_dir), config.id)
             stack.callback(journal.close)
             shard = cls(settings, config, journal)
+            stack.callback(shard.kernels.close)
             stack.callback(shard.engine.close)
             stack.callback(shard._close_files)
             endpoints = await shard._endpoints(stack)
@@ -169,7 +182,8 @@ class ShardProcess:
         await self.http.start()
         await self.server.start()
         self._spawn(self.conductor.run())
-        self._spawn(self._warm_up())
+        self._spawn(self.kernels.run(self.engine.between_steps))
+        self._spawn(self._serve_when_deciding())
         self._spawn(self._publish())
         if self.link is not None:
             self._spawn(self.link.run())
@@ -204,10 +218,15 @@ class ShardProcess:
 
         self._background.append(asyncio.get_running_loop().create_task(watched()))
 
-    async def _warm_up(self) -> None:
-        seconds = await self.engine.warm_up()
+    async def _step(self, wanted: RunStep) -> StepResult:
+        await self.kernels.until_usable()
+        return await self.engine.step(wanted)
+
+    async def _serve_when_deciding(self) -> None:
+        """Health is told once this fleet, and not an empty one before its first List, can be decided about."""
+        while not self.kernels.compiled and (not self.core.ready or self.kernels.waiting_for()):
+            await asyncio.sleep(SERVING_SECONDS)
         await self.server.set_serving(True)
-        self._log.info("engine warm", seconds=round(seconds, 2))
 
     async def _publish(self) -> None:
         settled = False
@@ -223,9 +242,7 @@ class ShardProcess:
                 self.metrics.counted("rpc_errors_total", (method, code), number)
             await asyncio.sleep(PUBLISH_SECONDS)
 
-    def _not_ready(self) -> str | None:
-        if not self.engine.warm:
-            return "the engine is warming up"
+    def _not_listed(self) -> str | None:
         published = self.core.published
         return None if published.ready else f"the first provider reconcile is not complete: {published.waiting_for}"
 

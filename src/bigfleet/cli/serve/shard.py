@@ -36,7 +36,11 @@ Plaintext is served on loopback and unix sockets only; elsewhere give --tls-cert
 certificate carries bigfleet://shard/ID), or --insecure. Every flag is also a key of --config FILE, without the
 dashes in front; flags win. Durations read 250ms, 10s, 1m30s; switches take =true or =false.
 
-Watch /readyz until every provider has listed its machines, then the metrics. SIGTERM ends it in order."""
+Watch /readyz until every provider has listed its machines, then the metrics. SIGTERM ends it in order.
+
+The first start on a machine compiles the engine's kernels, a minute or two: up to 2,000 machines are decided about
+uncompiled meanwhile, larger fleets wait and /readyz says how far it is. `bigfleet warm` compiles ahead; the kernels
+are kept in BIGFLEET_KERNEL_CACHE, by default in ~/.cache."""
 
 _PANELS = (
     ("Serving", ("id", "listen", "metrics", "data", "tls", "insecure", "advertise", "shutdown", "max-frame", "hello")),

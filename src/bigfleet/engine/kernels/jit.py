@@ -1,28 +1,25 @@
 """Typed Numba kernels: explicit signatures from annotations, compiled on first use or by `warm`, cached by source.
 
 `@kernel` marks what Python calls, `@inner` what only kernels call. NUMBA_DISABLE_JIT=1 runs both as plain Python and
-NUMBA_BOUNDSCHECK=1 checks every index. The cache directory carries a hash of all kernel sources, because Numba itself
-notices changes of a kernel's own file only. Without a writable directory kernels are compiled in memory.
+NUMBA_BOUNDSCHECK=1 checks every index. Without a place for a cache kernels are compiled in memory.
+A kernel has two forms that compute the same bytes. Whoever cannot wait for the compiled one calls `interpret`, has it
+made by `prepare` (in a thread, or in a process before) and goes over to it with `switch`, between two steps.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from types import FunctionType
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import numba
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, config, types
+from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from bigfleet.engine.kernels.cache import KernelStore
 from bigfleet.engine.kernels.view import ELEMENTS, View, ViewType
 
 P = ParamSpec("P")
@@ -38,7 +35,6 @@ U1M = Annotated[NDArray[Any], "u1", 2]
 I4M = Annotated[NDArray[Any], "i4", 2]
 I8M = Annotated[NDArray[Any], "i8", 2]
 
-_KEPT_CACHES = 6
 _SCALARS = {int: types.int64, float: types.float64, bool: types.boolean, type(None): types.none}
 
 
@@ -55,7 +51,7 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     """A piece of kernels; its annotations are its only signature, compiled when the first kernel needs it."""
     if config.DISABLE_JIT:
         return function
-    dispatcher = numba.njit(cache=_CACHED, nogil=True, error_model="numpy")(function)
+    dispatcher = _dispatcher(function)
     resolve = dispatcher.get_call_template
 
     def resolve_compiled(args: Any, kws: Any) -> Any:
@@ -70,11 +66,12 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     return made
 
 
+def _no_prefetch(_column: NDArray[Any], _at: int) -> None:
+    """`prefetch` in plain Python, where it would only cost."""
+
+
 if config.DISABLE_JIT:
-
-    def prefetch(_column: NDArray[Any], _at: int) -> None:
-        """Asks for the cache line of `column[at]` ahead of its use; a hint, without effect on what is computed."""
-
+    prefetch = _no_prefetch
 else:
 
     @intrinsic
@@ -95,44 +92,114 @@ else:
 
 
 def warm(progress: Progress | None = None) -> None:
-    """Compiles (or loads) every kernel, telling how many are done."""
+    """Compiles (or loads) every kernel, telling how many are done, and uses them from now on."""
+    prepare(progress)
+    switch()
+
+
+def interpret() -> None:
+    """Kernels that are not compiled yet run as plain Python until `switch`."""
+    for each in _KERNELS:
+        each.interpret()
+
+
+def prepare(progress: Progress | None = None) -> None:
+    """Compiles (or loads) every kernel, telling how many are done. Those that run as plain Python go on doing so."""
     for done, each in enumerate(_KERNELS, 1):
-        each.compile()
+        each.prepare()
         if progress is not None:
             progress(done, len(_KERNELS))
-    if _DIRECTORY is not None:
-        _prune(_DIRECTORY)
+    if STORE is not None:
+        STORE.seal()
 
 
-def _prune(current: Path) -> None:
-    """Removes kernels of older sources; the newest few stay, because another version may be running beside this."""
-    with contextlib.suppress(OSError):
-        os.utime(current)
-        known = sorted(current.parent.glob("bigfleet-kernels-*"), key=lambda each: each.stat().st_mtime, reverse=True)
-        for each in known[_KEPT_CACHES:]:
-            shutil.rmtree(each, ignore_errors=True)
+def switch() -> None:
+    """Every kernel is used as it was compiled; one that was not yet is compiled when it is first called."""
+    for each in _KERNELS:
+        each.switch()
+
+
+def compiled() -> bool:
+    """Whether every kernel is compiled and used so."""
+    return all(each.is_compiled for each in _KERNELS)
+
+
+def kernel_count() -> int:
+    """How many kernels there are to compile; none without the JIT."""
+    return len(_KERNELS)
 
 
 class _Kernel:
-    """A compiled function of one signature. Each kernel is the only one of its class, so that calling it can become
-    calling what was compiled, without a Python function between."""
+    """A function of one signature in two forms. Each kernel is the only one of its class, so that calling it can become
+    calling one of its forms, without a Python function between."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
-        self._dispatcher = numba.njit(cache=_CACHED, nogil=True, error_model="numpy")(function)
-        self._compiled = False
+        self._dispatcher = _dispatcher(function)
+        self._entry: Callable[..., Any] | None = None
+        self.is_compiled = False
 
     def __call__(self, *args: Any) -> Any:
-        """The first call; `compile` puts the compiled function here."""
-        self.compile()
+        """The first call, when nobody has chosen a form before it."""
+        self.prepare()
+        self.switch()
         return self(*args)
 
-    def compile(self) -> None:
-        if not self._compiled:
-            self._compiled = True
-            type(self).__call__ = staticmethod(self._dispatcher.compile(_signature(self.__wrapped__)))
+    def prepare(self) -> None:
+        if self._entry is None:
+            self._entry = self._dispatcher.compile(_signature(self.__wrapped__))
+
+    def switch(self) -> None:
+        self.is_compiled = self._entry is not None
+        if self._entry is not None:
+            type(self).__call__ = staticmethod(self._entry)
+        elif "__call__" in vars(type(self)):
+            del type(self).__call__
+
+    def interpret(self) -> None:
+        if not self.is_compiled:
+            type(self).__call__ = staticmethod(_plain(self.__wrapped__))
+
+
+def _dispatcher(function: Callable[..., Any]) -> Any:
+    made = numba.njit(nogil=True, error_model="numpy")(function)
+    if STORE is not None:
+        STORE.keep(made, function)
+    return made
+
+
+# The globals that plain functions of a module see, by the identity of its own.
+_PLAIN_GLOBALS: dict[int, dict[str, Any]] = {}
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of the function for Python to run: where the original finds dispatchers, it finds functions like itself.
+
+    Calling a dispatcher from Python would compile it, and a callable between the two would cost every call.
+    """
+    assert isinstance(function, FunctionType)
+    return FunctionType(
+        function.__code__,
+        _plain_globals(function.__globals__),
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+
+
+def _plain_globals(original: dict[str, Any]) -> dict[str, Any]:
+    made = _PLAIN_GLOBALS.get(id(original))
+    if made is None:
+        # Known before it is filled: functions of two modules may call each other.
+        made = _PLAIN_GLOBALS[id(original)] = dict(original)
+        for name, value in original.items():
+            if isinstance(value, Dispatcher):
+                made[name] = _plain(value.py_func)
+            elif value is prefetch:
+                made[name] = _no_prefetch
+    return made
 
 
 def _signature(function: Callable[..., Any]) -> Any:
@@ -154,29 +221,5 @@ def numba_type(hint: Any) -> Any:
     return types.NamedTuple([numba_type(field) for field in fields.values()], hint)
 
 
-def _cache_directory() -> Path | None:
-    """Where compiled kernels are kept, or None when no place can be written."""
-    digest = hashlib.sha256()
-    engine = Path(__file__).parents[1]
-    for source in sorted(engine.rglob("*.py")):
-        digest.update(source.relative_to(engine).as_posix().encode() + source.read_bytes())
-    digest.update(f"{numba.__version__} {np.__version__} {config.BOUNDSCHECK} {config.OPT}".encode())
-    name = f"bigfleet-kernels-{digest.hexdigest()[:16]}"
-    chosen = os.environ.get("BIGFLEET_KERNEL_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  HOME may be unset
-    for root in [Path(chosen)] if chosen else [Path(home), Path(tempfile.gettempdir()) / f"cache-{os.getuid()}"]:
-        directory = root / name
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=directory):
-                return directory
-        except OSError:
-            continue
-    return None
-
-
 _KERNELS: list[_Kernel] = []
-_DIRECTORY = None if config.DISABLE_JIT else _cache_directory()
-_CACHED = _DIRECTORY is not None
-if _DIRECTORY is not None:
-    config.CACHE_DIR = str(_DIRECTORY)
+STORE = None if config.DISABLE_JIT else KernelStore.found()

@@ -7,7 +7,7 @@ that give the loop its turn. Every page can be resumed from; a page token is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -47,9 +47,12 @@ T = TypeVar("T")
 class ReadService(shardread_pb2_grpc.ShardReadServicer):
     """Serves every reader with the readonly or the admin identity."""
 
-    def __init__(self, core: ShardCore, engine: EngineThread) -> None:
+    def __init__(
+        self, core: ShardCore, engine: EngineThread, waiting_for: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._core = core
         self._engine = engine
+        self._waiting_for = waiting_for
         # Copies of the engine are large: one at a time.
         self._explaining = asyncio.Lock()
 
@@ -57,6 +60,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         self, request: shardread_pb2.InspectNeedsRequest, context: Context
     ) -> AsyncIterator[shardread_pb2.InspectNeedsResponse]:
         await _admit(context, "InspectNeeds", READONLY, ADMIN)
+        await self._decided(context)
         page = await needs_of_last_step(self._engine, request.cluster_id, request.limit)
         header = shardread_pb2.InspectNeedsHeader(
             cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_needs=page.total
@@ -121,6 +125,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         self, request: shardread_pb2.ExplainRequest, context: Context
     ) -> shardread_pb2.ExplainResponse:
         await _admit(context, "Explain", READONLY, ADMIN)
+        await self._decided(context)
         published = self._core.published
         size = min(request.page_size, EXPLAINED_PAGE) if request.page_size > 0 else EXPLAINED_PAGE
         begin = await _number(context, request.page_token)
@@ -159,6 +164,12 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         return shardread_pb2.StoryResponse(
             events=[_story_event(line.at, line.text, view) for line in lines], truncated=len(lines) < len(view.story)
         )
+
+    async def _decided(self, context: Context) -> None:
+        """Refuses questions about decisions while this fleet cannot be decided about, and says why."""
+        waits = self._waiting_for()
+        if waits is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"nothing has been decided yet: {waits}")
 
     def _need(self, verdict: Verdict) -> shardread_pb2.NeedView:
         key = verdict.key

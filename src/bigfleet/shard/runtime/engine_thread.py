@@ -71,16 +71,12 @@ class EngineThread:
         self._record = record
         self._thread = Worker("engine")
         self._latest: Latest | None = None
-        self.warm = False
         # Of the last step; read it before the next one begins.
         self.times = StepTimes()
 
-    async def warm_up(self) -> float:
-        """Have every kernel ready before the first step waits for it; returns the seconds it took."""
-        began = time.monotonic()
-        await self._thread.run(self._engine.warm)
-        self.warm = True
-        return time.monotonic() - began
+    async def between_steps(self, work: Callable[[], None]) -> None:
+        """Does something that no step may be under way for."""
+        await self._thread.run(work)
 
     async def step(self, wanted: RunStep) -> StepResult:
         return await self._thread.run(self._step, wanted)
