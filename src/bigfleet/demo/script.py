@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bigfleet.demo.narrate import Line, shortfall
+from bigfleet.demo.narrate import Line
+from bigfleet.demo.reasons import shortfall
 from bigfleet.demo.scene import Scene
 from bigfleet.demo.watching import Sight
-from bigfleet.model.machine import MachineState
 
 # A step that takes longer has failed.
 PATIENCE_SECONDS = 15.0
@@ -50,8 +50,8 @@ def _met_elsewhere(scene: Scene, sight: Sight) -> bool:
     return scene.met and not any(sight.serving(zone=zone) for zone in scene.down)
 
 
-def _met_and_repaired(scene: Scene, sight: Sight) -> bool:
-    return scene.met and not any(machine.state is MachineState.FAILED for machine in sight.machines)
+def _met_and_repaired(scene: Scene, _: Sight) -> bool:
+    return scene.met and scene.complete
 
 
 def _all_given_back(scene: Scene, sight: Sight) -> bool:
