@@ -6,6 +6,7 @@ machine is counted twice in one. Sentences are made when they are read: who was 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ class Line:
     text: str
     who: str = "fleet"
     good: bool = True
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,19 @@ class Story:
         self._served: dict[tuple[str, str], str] = {}
         self._taken: dict[str, tuple[SeenNeed | None, SeenNeed | None]] = {}
         self._markets: deque[tuple[int, Market]] = deque(maxlen=KEPT_MARKETS)
-        self._chapter = 0
+        self._cycle = 0
+        self._chapters: list[int] = []
         self._displaced: dict[tuple[int, str, str], str] = {}
 
     def say(self, at: int, text: str, *, good: bool = True) -> None:
         """The audience did something: what follows is another chapter."""
-        self._chapter += 1
-        self._told.appendleft(Line(at, text, "you", good))
+        self._chapters.append(self._cycle)
+        newest = self._told[0] if self._told else None
+        times = 1
+        if isinstance(newest, Line) and newest.text == text:
+            self._told.popleft()
+            times += newest.times
+        self._told.appendleft(Line(at, text, "you", good, times))
 
     def forget(self) -> None:
         """Begin again with an empty page."""
@@ -105,6 +113,7 @@ class Story:
 
     def follow(self, sight: Sight) -> None:
         """Take in what the shard did since the last look."""
+        self._cycle = sight.cycle
         self._note_takeovers(sight)
         self._needs.update({(need.cluster, need.fingerprint): need for need in sight.needs})
         self._machines.update(sight.by_id)
@@ -121,7 +130,7 @@ class Story:
     @property
     def lines(self) -> list[Line]:
         return [
-            each if isinstance(each, Line) else Line(each.at, self._sentence(each), good=not each.error)
+            _counted(each) if isinstance(each, Line) else Line(each.at, self._sentence(each), good=not each.error)
             for each in self._told
         ]
 
@@ -145,7 +154,7 @@ class Story:
         if kind is ActionKind.PREEMPT:
             loser = self._needs.get((action.cluster, self._served.get((action.machine, action.cluster), "")))
             if loser is not None and need is not None and not error:
-                self._displaced[self._chapter, loser.cluster, loser.fingerprint] = need.name
+                self._displaced[self._chapter(action.cycle), loser.cluster, loser.fingerprint] = need.name
                 self._taken[machine.id] = (need, loser)
         elif kind is ActionKind.BOOTSTRAP:
             taker, had = self._taken.pop(machine.id, (None, None))
@@ -154,7 +163,7 @@ class Story:
             why = why_bought(machine, need.interruption if need else 0.0, self._market(action.cycle))
         return Deed(
             at=action.at,
-            chapter=self._chapter,
+            chapter=self._chapter(action.cycle),
             kind=kind,
             cluster=action.cluster,
             need=need,
@@ -177,6 +186,10 @@ class Story:
         after = (market for seen, market in self._markets if seen >= cycle)
         return next(after, self._markets[-1][1] if self._markets else Market())
 
+    def _chapter(self, cycle: int) -> int:
+        """What the audience had done when this was decided: an action may end long after the next key."""
+        return bisect_left(self._chapters, cycle)
+
     def _note_takeovers(self, sight: Sight) -> None:
         """Machines that change hands inside a cluster: no action shows it, the counts do."""
         for winner in sight.needs:
@@ -187,7 +200,7 @@ class Story:
                     continue
                 before = self._needs[loser.cluster, loser.fingerprint]
                 if loser.wanted.covers(before.wanted):  # it did not simply ask for less
-                    self._displaced[self._chapter, loser.cluster, loser.fingerprint] = winner.name
+                    self._displaced[self._chapter(sight.cycle), loser.cluster, loser.fingerprint] = winner.name
                     self._told.appendleft(Line(sight.decided_at, _takeover(winner, loser, min(gained, lost))))
 
     def _claimed(self, need: SeenNeed) -> int:
@@ -229,6 +242,10 @@ def listed(names: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     ordered: Sequence[str] = sorted(names)
     return " and ".join(part for part in (", ".join(ordered[:-1]), *ordered[-1:]) if part)
+
+
+def _counted(line: Line) -> Line:
+    return replace(line, text=f"{line.text} ({line.times} times)") if line.times > 1 else line
 
 
 _INFINITIVES = {

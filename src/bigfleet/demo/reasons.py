@@ -86,8 +86,8 @@ def why_short(need: SeenNeed) -> str:
     if need.reason is None:
         return "its operator cannot render user data"
     if need.reason in _TAKEN and not need.idle and not need.for_sale:
-        holders = f"all {need.in_use} machines that fit serve equal or higher priorities"
-        return f"nothing that fits is left for sale, and {holders}" if need.in_use else "nothing that fits is for sale"
+        holders = f", and the {need.in_use} in use serve equal or higher priorities" if need.in_use else ""
+        return f"nothing that fits is left for sale{holders}"
     return REASONS[need.reason]
 
 

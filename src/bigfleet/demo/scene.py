@@ -166,8 +166,9 @@ class Scene:
 
     @property
     def met(self) -> bool:
-        """Every cluster has spoken, and all they want is there."""
-        return all(cluster.operator.heard.acks for cluster in self.clusters.values()) and self.sight.met
+        """The last decision was about what the clusters want now, and all of it is there, in zones that are up."""
+        heard = all(self.sight.wanted(name) == each.demand.wanted for name, each in self.clusters.items())
+        return heard and self.sight.met and not any(self.sight.serving(zone=zone) for zone in self.down)
 
     @property
     def complete(self) -> bool:

@@ -26,6 +26,8 @@ from bigfleet.model.machine import CapacityType, MachineState
 # From this size on there is room for frames, zone names and numbers in the legend.
 ROOMY = (112, 34)
 PICTURE = (118, 44)
+# Lines kept for decisions, however much is short: enough for a long one.
+LEAST_FEED = 4
 CLUSTER_COLOURS = ("bright_cyan", "bright_magenta", "bright_yellow")
 ORDER = (CapacityType.BARE_METAL, CapacityType.RESERVED, CapacityType.ON_DEMAND, CapacityType.SPOT)
 DIM = "bright_black"
@@ -94,24 +96,21 @@ class Moment:
 def screen(moment: Moment, width: int, height: int) -> RenderableType:
     """The whole picture but the keys: at most `height` lines, none longer than `width`."""
     roomy = width >= ROOMY[0] and height >= ROOMY[1]
-    inner = width - 4 if roomy else width
-    blocks: list[tuple[str, list[Text] | Table, int]] = [
-        ("clusters", clusters(moment, roomy=roomy), 1 + len(moment.clusters)),
-        ("machines" if roomy else _by_zone(moment), (rows := fleet(moment, inner, roomy=roomy)), len(rows)),
+    inner, frame = (width - 4, 2) if roomy else (width, 1)
+    head, machines = header(moment, width, roomy=roomy), fleet(moment, inner, roomy=roomy)
+    # On a small terminal the table's own head is title enough for the clusters.
+    left = height - len(head) - (1 + len(moment.clusters) + (frame if roomy else 0)) - (len(machines) + frame) - frame
+    blocks: list[tuple[str, list[Text] | Table]] = [
+        ("clusters", clusters(moment, roomy=roomy)),
+        ("machines" if roomy else _by_zone(moment), machines),
     ]
     if moment.sight.unmet or roomy:
-        missing = short(moment.sight, inner)
-        blocks.append(("short", missing, len(missing)))
-    head = header(moment, width, roomy=roomy)
-    frame = 2 if roomy else 1
-    used = len(head) + sum(frame + lines for _, _, lines in blocks) + frame
-    # On a small terminal the table's own head is title enough for the clusters.
-    if not roomy:
-        used -= 1
-    feed = decisions(moment, inner, max(1, height - used))
-    blocks.append(("last decisions", feed, len(feed)))
+        missing = short(moment.sight, inner, left - frame - LEAST_FEED)
+        blocks.append(("short", missing))
+        left -= len(missing) + frame
+    blocks.append(("last decisions", decisions(moment, inner, left)))
     parts: list[RenderableType] = [*head]
-    for title, content, _ in blocks:
+    for title, content in blocks:
         body = Group(*content) if isinstance(content, list) else content
         if roomy:
             parts.append(Panel(body, title=title, title_align="left", border_style=DIM))
@@ -128,9 +127,11 @@ def picture(moment: Moment) -> RenderableType:
 
 def keys(width: int) -> Text:
     """What can be pressed, in one line."""
-    line = Text("  ").join(Text.assemble((f" {key} ", "bold reverse"), f" {words}") for key, _, words, _ in KEYS)
-    if line.cell_len <= width:
-        return line
+    for chip in (" {} ", "{}"):
+        parts = (Text.assemble((chip.format(key), "bold reverse"), f" {words}") for key, _, words, _ in KEYS)
+        line = Text("  ").join(parts)
+        if line.cell_len <= width:
+            return line
     brief = Text(" ").join(Text.assemble((key, "bold reverse"), f" {words}") for key, _, _, words in KEYS)
     return Text("burst ").append_text(brief)
 
@@ -196,7 +197,7 @@ def fleet(moment: Moment, width: int, *, roomy: bool) -> list[Text]:
         there = [machine for machine in machines if machine.id not in lost]
         used = f"{_count(there, _S.CONFIGURED)}/{len(machines)}"
         left = Text(f"{KINDS[kind]:<10}").append_text(_cells(machines, lost, colours, named=roomy))
-        right = f"{used} nodes  {_cost(kind, there)}" if roomy else f"{used} {_cost(kind, there)}"
+        right = f"{used} nodes  {_cost(kind, there, roomy=True)}" if roomy else f"{used} {_cost(kind, there)}"
         lines.append(apart(left, Text(right), width))
     counts = {state: _count(moment.sight.machines, state) for state, _ in LEGEND}
     counts[_S.FAILED] += len(lost)
@@ -206,10 +207,16 @@ def fleet(moment: Moment, width: int, *, roomy: bool) -> list[Text]:
     return [*lines, Text(), legend] if roomy else [*lines, legend]
 
 
-def short(sight: Sight, width: int) -> list[Text]:
+def short(sight: Sight, width: int, height: int) -> list[Text]:
+    """What is missing, the most important first; what there is no room for is counted."""
     if not sight.unmet:
         return [Text("nothing", DIM)]
-    return [line for need in sight.unmet for line in wrapped(Text("• "), Text(shortfall(need), "bright_yellow"), width)]
+    entries = [wrapped(Text("• "), Text(shortfall(need), "bright_yellow"), width) for need in sight.unmet]
+    if sum(map(len, entries)) <= height:
+        return [line for entry in entries for line in entry]
+    shown = whole(entries, height - 1)
+    rest = len(entries) - sum(line.plain.startswith("•") for line in shown)
+    return [*shown, Text(f"• and {rest} more", "bright_yellow")]
 
 
 def decisions(moment: Moment, width: int, height: int) -> list[Text]:
@@ -238,11 +245,11 @@ def _cells(machines: Iterable[SeenMachine], lost: frozenset[str], colours: dict[
     return text
 
 
-def _cost(kind: CapacityType, machines: Iterable[SeenMachine]) -> str:
+def _cost(kind: CapacityType, machines: Iterable[SeenMachine], *, roomy: bool = False) -> str:
     dollars = sum(machine.dollars for machine in machines)
-    if kind in ALREADY_PAID:
-        return "already paid" if not dollars else f"{cents(dollars)}/h already paid"
-    return f"{cents(dollars)}/h"
+    if kind not in ALREADY_PAID:
+        return f"{cents(dollars)}/h"
+    return f"{cents(dollars)}/h already paid" if dollars and roomy else "already paid"
 
 
 def _by_zone(moment: Moment) -> str:

@@ -135,6 +135,12 @@ class Sight:
     def of(self, cluster: str) -> list[SeenNeed]:
         return [need for need in self.needs if need.cluster == cluster]
 
+    def wanted(self, cluster: str) -> Resources:
+        total = Resources.ZERO
+        for need in self.of(cluster):
+            total = total + need.wanted
+        return total
+
     @property
     def unmet(self) -> list[SeenNeed]:
         return [need for need in self.needs if not need.satisfied]

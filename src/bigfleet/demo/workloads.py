@@ -103,6 +103,14 @@ class ClusterDemand:
         self.pods = dict.fromkeys(self.pods, 0)
 
     @property
+    def wanted(self) -> Resources:
+        """All its pods together."""
+        total = Resources.ZERO
+        for each in self.workloads:
+            total = total + Resources.parse(each.unit, round_up=True).scale(self.pods[each.name])
+        return total
+
+    @property
     def resting(self) -> bool:
         return all(self.pods[each.name] <= each.pods for each in self.workloads)
 
