@@ -97,6 +97,11 @@ def test_machines_of_a_zone_that_is_gone_are_shown_as_gone_and_cost_nothing() ->
     assert "48 pretend machines" in text
 
 
+def test_the_way_out_is_shown_however_narrow_the_terminal() -> None:
+    for width in range(24, 200):
+        assert keys(width).cell_len <= width and keys(width).plain.endswith("quit")
+
+
 def test_any_screen_fits_and_cuts_no_decision() -> None:
     """Long decisions, several shortfalls and a crowded fleet, on every size from small to large."""
     crowd = tuple(

@@ -111,6 +111,7 @@ class Scene:
         self.resetting = False
         self._size = provider.provider.cloud.catalogue.size
         self._last_seen: dict[str, SeenMachine] = {}
+        self._loss_seen_in = -1
         self._watcher = watcher
         self._parts: list[asyncio.Task[None]] = []
 
@@ -152,6 +153,7 @@ class Scene:
 
     async def look(self) -> Sight:
         """One look at the shard; raises what broke, if a part did."""
+        before = self.sight
         try:
             self.sight = await self._watcher.look()
         except grpc.RpcError:
@@ -160,6 +162,8 @@ class Scene:
             self._raise_what_broke()
             raise
         self._raise_what_broke()
+        if any(each.id not in self.sight.by_id for each in before.serving()):
+            self._loss_seen_in = self.sight.cycle
         self._last_seen.update(self.sight.by_id)
         self.story.follow(self.sight)
         return self.sight
@@ -167,8 +171,11 @@ class Scene:
     @property
     def met(self) -> bool:
         """The last decision was about what the clusters want now, and all of it is there, in zones that are up."""
-        heard = all(self.sight.wanted(name) == each.demand.wanted for name, each in self.clusters.items())
-        return heard and self.sight.met and not any(self.sight.serving(zone=zone) for zone in self.down)
+        sight = self.sight
+        heard = all(sight.wanted(name) == each.demand.wanted for name, each in self.clusters.items())
+        # A decision that is older than a loss says nothing about it.
+        noticed = sight.cycle > self._loss_seen_in and not any(sight.serving(zone=zone) for zone in self.down)
+        return heard and noticed and sight.met
 
     @property
     def complete(self) -> bool:

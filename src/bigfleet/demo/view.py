@@ -133,7 +133,8 @@ def keys(width: int) -> Text:
         if line.cell_len <= width:
             return line
     brief = Text(" ").join(Text.assemble((key, "bold reverse"), f" {words}") for key, _, _, words in KEYS)
-    return Text("burst ").append_text(brief)
+    brief = Text("burst ").append_text(brief)
+    return brief if brief.cell_len <= width else Text(f"{' '.join(key for key, _, _, _ in KEYS)} quit")
 
 
 def header(moment: Moment, width: int, *, roomy: bool) -> list[Text]:
