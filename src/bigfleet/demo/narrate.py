@@ -257,7 +257,7 @@ _INFINITIVES = {
 }
 
 
-_ERRORS = {"the provider does not know it": "the provider no longer has them for sale"}
+_ERRORS = {"the provider does not know it": "the provider no longer has them"}
 
 
 def _why_given(deed: Deed) -> str:

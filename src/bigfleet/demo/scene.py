@@ -222,10 +222,10 @@ class Scene:
             self._say("every cloud zone is down already", good=False)
             return ""
         zone = max(standing, key=lambda each: len(self.sight.serving(zone=each)))
-        lost = len(self.sight.serving(zone=zone))
+        lost = sum(bool(machine.cluster) for machine in self.sight.machines if machine.zone == zone)
         self.provider.provider.execute(CloseZone(zone))
         self.down.add(zone)
-        self._say(f"{zone} fails: {lost} nodes are gone and nothing can be bought there", good=False)
+        self._say(f"{zone} fails: {lost} machines in use are gone, and nothing can be bought there", good=False)
         return zone
 
     async def repair_zones(self) -> None:
