@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -45,11 +47,22 @@ async def resting(directory: Path) -> AsyncIterator[Scene]:
         yield scene
 
 
-async def until(scene: Scene, true: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(scene: Scene, true: Callable[[], bool], seconds: float = 120.0) -> None:
     async with asyncio.timeout(seconds):
         while not true():
             await asyncio.sleep(0.1)
             await scene.look()
+
+
+def holdings(scene: Scene) -> tuple[list[str], Counter[str]]:
+    """Which machines are in use, and how many each cluster has; which is whose depends on who speaks first."""
+    used = [machine for machine in scene.sight.machines if machine.cluster]
+    return sorted(machine.id for machine in used), Counter(machine.cluster for machine in used)
+
+
+def fetched(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=10) as page:
+        return str(page.read().decode())
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -72,7 +85,16 @@ def test_the_script_meets_all_demand_and_leaves_nothing_behind(tmp_path: Path) -
     assert steps[0]["dollars_per_hour"] == 0 < steps[1]["dollars_per_hour"]
     assert steps[-1]["nodes"] == 0 == steps[-1]["dollars_per_hour"]
     assert "the engine runs as plain Python" in done.stderr
-    assert "from research for the critical job of payments" in done.stderr
+    told = done.stderr
+    assert (
+        "took 6 on-prem metal-8 in hall-b from research's nightly (batch) for payments' settlement (critical)" in told
+    )
+    assert "takes over 8 nodes of payments' checkout (service) in its own cluster" in told
+    assert "spot is good enough: 7.5% risk × $0 an interruption = $0.00/h, on-demand is $0.27/h dearer" in told
+    assert "spot is $0.27/h cheaper, but 7.5% risk × $1,024 an interruption = $76.80/h" in told
+    assert not re.search(r"\d{4,}m vCPU", told)
+    there = {"m6i.2xlarge": 36, "c6i.4xlarge": 12}
+    assert all(int(count) <= there[kind] for count, _, kind in re.findall(r"released (\d+) (\S+) (\S+)", told))
     assert "<svg" in (tmp_path / "kept" / "demo.svg").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("bigfleet-demo-")] == []
 
@@ -85,14 +107,15 @@ async def test_demand_that_is_not_met_ends_the_script_with_a_code_and_says_what_
     monkeypatch.setattr(script, "PATIENCE_SECONDS", 3.0)
     assert await command._once(tmp_path, None, Output.TABLE) == 1
     told = capsys.readouterr().out
-    assert "NOT MET" in told and "short: web (web) is short of" in told and "not met in: an ordinary day" in told
+    assert "NOT MET" in told and "short: web's storefront (web) is short of" in told
+    assert "no machine of this fleet fits" in told and "not met in: an ordinary day" in told
 
 
 async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
         app = DemoApp(scene)
         async with app.run_test(size=(120, 50)) as pilot:
-            calm = len(scene.sight.serving())
+            calm = holdings(scene)
             await pilot.press("3")
             await until(scene, lambda: scene.met and len(scene.sight.serving("research")) > 40)
             await pilot.press("z")
@@ -100,21 +123,45 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
             await until(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
             await pilot.press("c")
             await until(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
+            said = [line.text for line in scene.story.lines if line.who == "you"]
             await pilot.press("r")
-            await until(scene, lambda: not scene.down and len(scene.sight.serving()) <= calm + 5)
+            await until(scene, lambda: scene.resetting)
+            await pilot.press("3")  # says that it must wait, and does nothing
+            await until(scene, lambda: not scene.resetting and scene.met)
+            assert not scene.down and scene.complete and holdings(scene) == calm
+            assert scene.sight.dollars == 0
             await pilot.press("d")
             await until(scene, lambda: not scene.sight.serving())
             await pilot.press("q")
         assert app.broken is None
-        lines = [line.text for line in scene.story.lines if line.who == "you"]
-        assert any("research bursts" in line for line in lines) and any("critical job" in line for line in lines)
+        assert any("research bursts" in line for line in said) and any("critical job" in line for line in said)
+        assert not any("bursts:" in line.text for line in scene.story.lines), "a reset began with an empty page"
 
 
 async def test_every_decision_is_told_once(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
         await until(scene, lambda: scene.sight.cycle > 5)
-        told = [re.match(r"gave \w+ (\d+) ", line.text) for line in scene.story.lines]
+        told = [re.match(r"gave (\d+) ", line.text) for line in scene.story.lines]
         assert sum(int(match[1]) for match in told if match) == len(scene.sight.serving())
+
+
+async def test_screen_and_gauge_show_the_same_dollars(tmp_path: Path) -> None:
+    async with resting(tmp_path) as scene:
+        for deed in (lambda: scene.burst("research"), scene.fail_zone, scene.critical):
+            await deed()
+            await until(scene, lambda: scene.met)
+            settled = scene.sight.cycle
+            await until(
+                scene, lambda settled=settled: scene.sight.cycle > settled + 1
+            )  # gauges are of the last whole cycle
+            page = await asyncio.to_thread(fetched, f"http://{scene.moment().metrics}/metrics")
+            gauge = re.search(r"^bigfleet_shard_dollars_per_hour(?:{.*})? (\S+)$", page, re.MULTILINE)
+            assert (
+                gauge is not None and float(gauge[1]) == pytest.approx(scene.sight.dollars) and scene.sight.dollars > 0
+            )
+            kept = scene.provider.process.runtime.core.machines.values()
+            billed = sum(each.shape.price_per_hour for each in kept if each.host is not None)
+            assert scene.sight.dollars == pytest.approx(billed), "the provider bills something else"
 
 
 async def test_a_burst_beyond_every_machine_is_a_shortfall_with_its_reason(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The live screen: looks at the scene twice a second, draws it, and turns keys into things that happen to the fleet."""
+"""The live screen: looks at the scene twice a second, draws it to the terminal's size, and turns keys into deeds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import grpc
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Footer, Static
+from textual.events import Resize
+from textual.widgets import Static
 
 from bigfleet.demo.scene import Scene
-from bigfleet.demo.view import KEYS, screen
+from bigfleet.demo.view import KEYS, keys, screen
 
 LOOK_SECONDS = 0.4
 
@@ -23,9 +24,13 @@ class DemoApp(App[None]):
     """Ends when the audience does, or with what broke."""
 
     ENABLE_COMMAND_PALETTE = False
-    CSS = "VerticalScroll { background: $background; } #picture { padding: 0 1; }"
+    CSS = """
+    VerticalScroll { background: $background; scrollbar-size: 0 0; }
+    #picture { height: auto; }
+    #keys { dock: bottom; height: 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, action, words) for key, action, words in KEYS),
+        *(Binding(key, action, words) for key, action, words, _ in KEYS),
         Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
@@ -38,14 +43,21 @@ class DemoApp(App[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield Static(id="picture")
-        yield Footer()
+        yield Static(id="keys")
 
     async def on_mount(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
         self.run_worker(self._watch(), exit_on_error=False)
 
+    def on_resize(self, event: Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        width, height = self.size
+        self.query_one("#picture", Static).update(screen(self._scene.moment(), width, height - 1))
+        self.query_one("#keys", Static).update(keys(width))
+
     async def _watch(self) -> None:
-        picture = self.query_one("#picture", Static)
         while True:
             try:
                 await self._scene.look()
@@ -53,7 +65,7 @@ class DemoApp(App[None]):
                 self.broken = error
                 self.exit()
                 return
-            picture.update(screen(self._scene.moment()))
+            self._draw()
             await asyncio.sleep(LOOK_SECONDS)
 
     def action_burst(self, cluster: str) -> None:
@@ -73,6 +85,9 @@ class DemoApp(App[None]):
 
     def _do(self, what: Callable[[], Awaitable[object]]) -> None:
         """Without waiting: keys must answer at once, however long a roll-up takes."""
+        if self._scene.resetting:
+            self.notify("starting again; keys work when that is done", timeout=2)
+            return
 
         async def done() -> None:
             try:

@@ -1,23 +1,27 @@
 """Decisions in plain words: what was done, to how many machines of what kind, for whom, and why that and not another.
 
-Pure: actions and what was known when they ended go in, sentences come out. Equal things that happen close together are
-one sentence.
+Pure: what was seen goes in, sentences come out. Equal things that happen close together are one sentence, and no
+machine is counted twice in one. Sentences are made when they are read: who was displaced is often known only later.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from bigfleet.demo.reasons import Market, cents, priority_word, why_bought
 from bigfleet.demo.watching import SeenAction, SeenMachine, SeenNeed, Sight
-from bigfleet.engine.results import ActionKind, UnmetReason
+from bigfleet.engine.results import ActionKind
+from bigfleet.model.billing import ALREADY_PAID, added_by_buying
 from bigfleet.model.machine import CapacityType
 
 NANOSECONDS = 1_000_000_000
 # Actions of one kind that end within so long of each other are told together.
 TOGETHER = 4 * NANOSECONDS
 KEPT_LINES = 200
+KEPT_MARKETS = 300
 
 KINDS = {
     CapacityType.BARE_METAL: "on-prem",
@@ -26,20 +30,6 @@ KINDS = {
     CapacityType.SPOT: "spot",
     CapacityType.UNSPECIFIED: "unpriced",
 }
-REASONS = {
-    UnmetReason.NONE: "is met",
-    UnmetReason.PRIORITY_STARVED: "others of equal or higher priority hold every machine that fits",
-    UnmetReason.NO_MATCHING_SUPPLY: "no machine fits",
-    UnmetReason.TOPOLOGY_UNSATISFIABLE: "no single rack can hold it",
-    UnmetReason.PREEMPTION_EXHAUSTED: "even taking machines from others is not enough",
-    UnmetReason.RESOURCE_NOT_PUBLISHED: "no machine offers what it asks for",
-    UnmetReason.SPREAD_UNSATISFIABLE: "free machines would break its spread",
-    UnmetReason.CLUSTER_DISCONNECTED: "its cluster is not connected",
-    UnmetReason.ACQUISITION_HELD: "the shard waits until it can trust its inventory",
-    UnmetReason.SUPPLY_BACKED_OFF: "machines that fit failed a moment ago and are left alone",
-    UnmetReason.AWAITING_DRAIN: "machines are being drained for it",
-}
-NAMED_PRIORITIES = ((1_000_000, "critical"), (1000, "service"), (500, "web"), (0, "batch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +40,45 @@ class Line:
     text: str
     who: str = "fleet"
     good: bool = True
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """The same done to several machines, from `at` until `last`."""
+    """The same done to several machines, for the same need and the same reason, last of all at `at`."""
 
     at: int
-    last: int
+    chapter: int
     kind: ActionKind
     cluster: str
-    beneficiary: str
-    priority: int
-    interruption: float
-    capacity: CapacityType
-    instance_type: str
+    need: SeenNeed | None
+    """Whom it serves; of a preemption the one who takes."""
+    loser: SeenNeed | None
+    """Who had the machine until it was taken for `need`."""
+    machine: SeenMachine
+    """One of them."""
+    why: str
     error: str
+    machines: frozenset[str]
     zones: frozenset[str]
-    machines: int
     dollars: float
 
-    def same(self, other: Deed) -> bool:
-        """Whether both make one sentence."""
-        return other.at - self.last <= TOGETHER and self._key() == other._key()
+    def joins(self, other: Deed) -> bool:
+        """Whether the two make one sentence."""
+        near = abs(other.at - self.at) <= TOGETHER and self.chapter == other.chapter
+        return near and self._key() == other._key() and not self.machines & other.machines
 
     def _key(self) -> tuple[object, ...]:
-        return (self.kind, self.cluster, self.beneficiary, self.capacity, self.instance_type, self.error)
+        parties = [(need.cluster, need.fingerprint) if need else None for need in (self.need, self.loser)]
+        kind = (self.machine.kind, self.machine.instance_type)
+        return (self.kind, self.cluster, *parties, kind, self.why, self.error)
 
     def __add__(self, other: Deed) -> Deed:
         return replace(
             self,
-            last=max(self.last, other.last),
+            at=max(self.at, other.at),
+            machines=self.machines | other.machines,
             zones=self.zones | other.zones,
-            machines=self.machines + other.machines,
             dollars=self.dollars + other.dollars,
         )
 
@@ -93,19 +89,39 @@ class Story:
     def __init__(self) -> None:
         self._told: deque[Deed | Line] = deque(maxlen=KEPT_LINES)
         self._needs: dict[tuple[str, str], SeenNeed] = {}
-        self._by_fingerprint: dict[str, SeenNeed] = {}
         self._machines: dict[str, SeenMachine] = {}
+        self._served: dict[tuple[str, str], str] = {}
+        self._taken: dict[str, tuple[SeenNeed | None, SeenNeed | None]] = {}
+        self._markets: deque[tuple[int, Market]] = deque(maxlen=KEPT_MARKETS)
+        self._cycle = 0
+        self._chapters: list[int] = []
+        self._displaced: dict[tuple[int, str, str], str] = {}
 
     def say(self, at: int, text: str, *, good: bool = True) -> None:
-        """The audience did something."""
-        self._told.appendleft(Line(at, text, "you", good))
+        """The audience did something: what follows is another chapter."""
+        self._chapters.append(self._cycle)
+        newest = self._told[0] if self._told else None
+        times = 1
+        if isinstance(newest, Line) and newest.text == text:
+            self._told.popleft()
+            times += newest.times
+        self._told.appendleft(Line(at, text, "you", good, times))
+
+    def forget(self) -> None:
+        """Begin again with an empty page."""
+        self._told.clear()
 
     def follow(self, sight: Sight) -> None:
         """Take in what the shard did since the last look."""
-        for need in sight.needs:
-            self._needs[need.cluster, need.fingerprint] = need
-            self._by_fingerprint[need.fingerprint] = need
+        self._cycle = sight.cycle
+        self._note_takeovers(sight)
+        self._needs.update({(need.cluster, need.fingerprint): need for need in sight.needs})
         self._machines.update(sight.by_id)
+        for machine in sight.machines:
+            if machine.cluster and machine.serves:
+                self._served[machine.id, machine.cluster] = machine.serves
+        if not self._markets or self._markets[-1][0] < sight.cycle:
+            self._markets.append((sight.cycle, Market.of(sight.machines)))
         for action in sight.actions:
             deed = self._deed(action)
             if deed is not None:
@@ -114,69 +130,122 @@ class Story:
     @property
     def lines(self) -> list[Line]:
         return [
-            each if isinstance(each, Line) else Line(each.at, sentence(each), good=not each.error)
+            _counted(each) if isinstance(each, Line) else Line(each.at, self._sentence(each), good=not each.error)
             for each in self._told
         ]
 
     def _tell(self, deed: Deed) -> None:
+        """The sentence that grew is the newest again, but never newer than what the audience did after it."""
         for place, earlier in enumerate(self._told):
-            if isinstance(earlier, Line):
+            if isinstance(earlier, Line) and earlier.who == "you":
                 break
-            if earlier.same(deed):
-                self._told[place] = earlier + deed
-                return
+            if isinstance(earlier, Deed) and earlier.joins(deed):
+                del self._told[place]
+                deed = earlier + deed
+                break
         self._told.appendleft(deed)
 
     def _deed(self, action: SeenAction) -> Deed | None:
         machine = self._machines.get(action.machine)
         if machine is None or action.outcome in ("cancelled", "suppressed", "dryrun"):
             return None
-        need = self._needs.get((action.cluster, action.fingerprint)) or self._by_fingerprint.get(action.fingerprint)
+        kind, error = ActionKind(action.kind), "" if action.outcome == "success" else action.error or action.outcome
+        need, loser, why = self._need(action.cluster, action.fingerprint), None, ""
+        if kind is ActionKind.PREEMPT:
+            loser = self._needs.get((action.cluster, self._served.get((action.machine, action.cluster), "")))
+            if loser is not None and need is not None and not error:
+                self._displaced[self._chapter(action.cycle), loser.cluster, loser.fingerprint] = need.name
+                self._taken[machine.id] = (need, loser)
+        elif kind is ActionKind.BOOTSTRAP:
+            taker, had = self._taken.pop(machine.id, (None, None))
+            loser = had if taker is not None and need is not None and taker.fingerprint == need.fingerprint else None
+        elif kind is ActionKind.PROVISION:
+            why = why_bought(machine, need.interruption if need else 0.0, self._market(action.cycle))
         return Deed(
             at=action.at,
-            last=action.at,
-            kind=ActionKind(action.kind),
+            chapter=self._chapter(action.cycle),
+            kind=kind,
             cluster=action.cluster,
-            beneficiary=need.cluster if need is not None else "",
-            priority=need.priority if need is not None else 0,
-            interruption=need.interruption if need is not None else 0.0,
-            capacity=machine.kind,
-            instance_type=machine.instance_type,
-            error="" if action.outcome == "success" else action.error or action.outcome,
+            need=need,
+            loser=loser,
+            machine=machine,
+            why=why,
+            error=error,
+            machines=frozenset({machine.id}),
             zones=frozenset({machine.zone}),
-            machines=1,
-            dollars=machine.price,
+            dollars=added_by_buying(machine.kind, machine.price),
         )
 
+    def _need(self, cluster: str, fingerprint: str) -> SeenNeed | None:
+        """The need of this cluster, or the newest of another: a preemption names the victim's cluster."""
+        others = (need for (_, print_), need in reversed(self._needs.items()) if print_ == fingerprint)
+        return self._needs.get((cluster, fingerprint)) or next(others, None)
 
-def sentence(deed: Deed) -> str:
-    """The deed as one sentence, with its reason."""
-    what, where = _what(deed), f"in {listed(deed.zones)}"
+    def _market(self, cycle: int) -> Market:
+        """What was left after this decision."""
+        after = (market for seen, market in self._markets if seen >= cycle)
+        return next(after, self._markets[-1][1] if self._markets else Market())
+
+    def _chapter(self, cycle: int) -> int:
+        """What the audience had done when this was decided: an action may end long after the next key."""
+        return bisect_left(self._chapters, cycle)
+
+    def _note_takeovers(self, sight: Sight) -> None:
+        """Machines that change hands inside a cluster: no action shows it, the counts do."""
+        for winner in sight.needs:
+            gained = winner.credited - self._claimed(winner)
+            for loser in sight.needs:
+                lost = self._claimed(loser) - loser.credited
+                if loser.cluster != winner.cluster or loser.priority >= winner.priority or min(gained, lost) <= 0:
+                    continue
+                before = self._needs[loser.cluster, loser.fingerprint]
+                if loser.wanted.covers(before.wanted):  # it did not simply ask for less
+                    self._displaced[self._chapter(sight.cycle), loser.cluster, loser.fingerprint] = winner.name
+                    self._told.appendleft(Line(sight.decided_at, _takeover(winner, loser, min(gained, lost))))
+
+    def _claimed(self, need: SeenNeed) -> int:
+        before = self._needs.get((need.cluster, need.fingerprint))
+        return before.claimed if before is not None else 0
+
+    def _sentence(self, deed: Deed) -> str:
+        displacer = ""
+        if deed.need is not None:
+            displacer = self._displaced.get((deed.chapter, deed.need.cluster, deed.need.fingerprint), "")
+        return sentence(deed, displacer)
+
+
+def sentence(deed: Deed, displacer: str = "") -> str:
+    """The deed as one sentence, with its reason; `displacer` took machines from the need it serves."""
+    what = f"{len(deed.machines)} {KINDS[deed.machine.kind]} {deed.machine.instance_type} in {listed(deed.zones)}"
+    whom = deed.need.name if deed.need is not None else deed.cluster
     if deed.error:
-        return f"failed to {_INFINITIVES[deed.kind]} {what} {where}: {deed.error}"
-    if deed.kind is ActionKind.BOOTSTRAP:
-        return f"gave {deed.cluster} {what} {where}: idle, and the cheapest that fits"
-    if deed.kind is ActionKind.PROVISION:
-        return f"bought {what} {where} for {deed.cluster}, ${deed.dollars:.2f}/h: {_why_bought(deed)}"
-    if deed.kind is ActionKind.PREEMPT:
-        whom = f"the {_priority(deed.priority)} job of {deed.beneficiary}" if deed.beneficiary else "a more urgent job"
-        return f"took {what} {where} from {deed.cluster} for {whom}"
-    if deed.kind is ActionKind.RECLAIM:
-        return f"took back {what} {where}: {deed.cluster} no longer needs {'it' if deed.machines == 1 else 'them'}"
-    return f"released {what} {where}, unused for a while: saves ${deed.dollars:.2f}/h"
-
-
-def shortfall(need: SeenNeed) -> str:
-    """What is missing, and why."""
-    missing = ", ".join(f"{amount} {_RESOURCES.get(name, name)}" for name, amount in need.missing.to_wire().items())
-    reason = "its operator cannot render user data" if need.reason is None else REASONS[need.reason]
-    return f"{need.cluster} ({_priority(need.priority)}) is short of {missing or 'machines'}: {reason}"
+        return f"failed to {_INFINITIVES[deed.kind]} {what}: {_ERRORS.get(deed.error, deed.error)}"
+    if displacer:
+        whom = f"{whom}, which lost machines to {displacer}"
+    match deed.kind:
+        case ActionKind.BOOTSTRAP:
+            return f"gave {what} to {whom}: {_why_given(deed)}"
+        case ActionKind.PROVISION:
+            comma = "," if displacer else ""
+            return f"bought {what} for {whom}{comma} at {cents(deed.dollars)}/h: nothing idle fits; {deed.why}"
+        case ActionKind.PREEMPT:
+            had = f"{deed.loser.name} ({priority_word(deed.loser.priority)})" if deed.loser else deed.cluster
+            taker = f"{whom} ({priority_word(deed.need.priority)})" if deed.need else "a more urgent job"
+            return f"took {what} from {had} for {taker}: nothing idle or for sale fits that"
+        case ActionKind.RECLAIM:
+            pronoun = "it" if len(deed.machines) == 1 else "them"
+            return f"took back {what}: {deed.cluster} no longer needs {pronoun}"
+    return f"released {what}, unused for a while: saves {cents(deed.dollars)}/h"
 
 
 def listed(names: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     ordered: Sequence[str] = sorted(names)
     return " and ".join(part for part in (", ".join(ordered[:-1]), *ordered[-1:]) if part)
+
+
+def _counted(line: Line) -> Line:
+    return replace(line, text=f"{line.text} ({line.times} times)") if line.times > 1 else line
 
 
 _INFINITIVES = {
@@ -186,20 +255,19 @@ _INFINITIVES = {
     ActionKind.RECLAIM: "drain",
     ActionKind.DELETE: "release",
 }
-_RESOURCES = {"cpu": "vCPU", "memory": "memory", "nvidia.com/gpu": "GPU"}
 
 
-def _what(deed: Deed) -> str:
-    return f"{deed.machines} {KINDS[deed.capacity]} {deed.instance_type}"
+_ERRORS = {"the provider does not know it": "the provider no longer has them"}
 
 
-def _priority(priority: int) -> str:
-    return next(name for least, name in NAMED_PRIORITIES if priority >= least)
+def _why_given(deed: Deed) -> str:
+    if deed.loser is not None:
+        return f"just taken from {deed.loser.name}"
+    if deed.machine.kind in ALREADY_PAID:
+        return "idle and already paid"
+    return "idle and still rented, so nothing new is bought"
 
 
-def _why_bought(deed: Deed) -> str:
-    if deed.capacity is CapacityType.SPOT:
-        return "nothing idle fits, and spot is worth its risk"
-    if deed.interruption > 0:
-        return f"nothing idle fits, and an interruption would cost ${deed.interruption:,.0f}"
-    return "nothing idle and no spot fits"
+def _takeover(winner: SeenNeed, loser: SeenNeed, machines: int) -> str:
+    had = f"{loser.name} ({priority_word(loser.priority)})"
+    return f"{winner.name} ({priority_word(winner.priority)}) takes over {machines} nodes of {had} in its own cluster"

@@ -20,10 +20,10 @@ import grpc
 
 from bigfleet.demo.narrate import Story, listed
 from bigfleet.demo.view import ClusterMoment, Moment
-from bigfleet.demo.watching import Sight, Watcher
+from bigfleet.demo.watching import SeenMachine, Sight, Watcher
 from bigfleet.demo.workloads import CRITICAL_PODS, SETTLEMENT, ClusterDemand, three_clusters
 from bigfleet.provider.fake.catalogue import LATENCIES, Catalogue, parse_catalogue
-from bigfleet.provider.fake.commands import BreakMachines, Choice, RepairMachines
+from bigfleet.provider.fake.commands import CloseZone, OpenZone
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.shard.process import ShardProcess
 from bigfleet.shard.rehearsal.synthetic import SyntheticOperator
@@ -58,6 +58,8 @@ QUICK_SETTINGS: Mapping[str, object] = {
 DRAIN_SECONDS = 0.6
 ROLLUP_SECONDS = 10.0
 STOP_SECONDS = 5.0
+RESET_SECONDS = 60.0
+POLL_SECONDS = 0.1
 CLOUD_ZONES = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
 
 
@@ -106,6 +108,10 @@ class Scene:
         self.story = Story()
         self.sight = Sight()
         self.down: set[str] = set()
+        self.resetting = False
+        self._size = provider.provider.cloud.catalogue.size
+        self._last_seen: dict[str, SeenMachine] = {}
+        self._loss_seen_in = -1
         self._watcher = watcher
         self._parts: list[asyncio.Task[None]] = []
 
@@ -147,6 +153,7 @@ class Scene:
 
     async def look(self) -> Sight:
         """One look at the shard; raises what broke, if a part did."""
+        before = self.sight
         try:
             self.sight = await self._watcher.look()
         except grpc.RpcError:
@@ -155,13 +162,25 @@ class Scene:
             self._raise_what_broke()
             raise
         self._raise_what_broke()
+        if any(each.id not in self.sight.by_id for each in before.serving()):
+            self._loss_seen_in = self.sight.cycle
+        self._last_seen.update(self.sight.by_id)
         self.story.follow(self.sight)
         return self.sight
 
     @property
     def met(self) -> bool:
-        """Every cluster has spoken, and all they want is there."""
-        return all(cluster.operator.heard.acks for cluster in self.clusters.values()) and self.sight.met
+        """The last decision was about what the clusters want now, and all of it is there, in zones that are up."""
+        sight = self.sight
+        heard = all(sight.wanted(name) == each.demand.wanted for name, each in self.clusters.items())
+        # A decision that is older than a loss says nothing about it.
+        noticed = sight.cycle > self._loss_seen_in and not any(sight.serving(zone=zone) for zone in self.down)
+        return heard and noticed and sight.met
+
+    @property
+    def complete(self) -> bool:
+        """Every machine there was at the start is there."""
+        return len(self.sight.machines) == self._size
 
     def moment(self) -> Moment:
         """What there is to see after the last look."""
@@ -175,6 +194,8 @@ class Scene:
             ),
             lines=tuple(self.story.lines),
             down=tuple(sorted(self.down)),
+            gone=tuple(each for each in self._last_seen.values() if each.id not in self.sight.by_id),
+            resetting=self.resetting,
             address=self.shard.address,
             metrics=f"127.0.0.1:{self.shard.http.port}",
         )
@@ -201,19 +222,17 @@ class Scene:
             self._say("every cloud zone is down already", good=False)
             return ""
         zone = max(standing, key=lambda each: len(self.sight.serving(zone=each)))
-        lost = len(self.sight.serving(zone=zone))
-        self.provider.provider.execute(BreakMachines(Choice(zone=zone), f"zone {zone} is down"))
+        lost = sum(bool(machine.cluster) for machine in self.sight.machines if machine.zone == zone)
+        self.provider.provider.execute(CloseZone(zone))
         self.down.add(zone)
-        self._say(f"{zone} fails: {lost} nodes are gone and nothing can be bought there", good=False)
+        self._say(f"{zone} fails: {lost} machines in use are gone, and nothing can be bought there", good=False)
         return zone
 
     async def repair_zones(self) -> None:
         """Zones that are down come back."""
-        for zone in sorted(self.down):
-            self.provider.provider.execute(RepairMachines(Choice(zone=zone)))
         if self.down:
-            self._say(f"{listed(self.down)} is back")
-        self.down.clear()
+            self._say(f"{listed(self.down)} {'is' if len(self.down) == 1 else 'are'} back")
+        self._open_zones()
 
     async def drain(self) -> None:
         """Bursts and jobs end; where there are none, the clusters want nothing at all."""
@@ -227,12 +246,30 @@ class Scene:
         await self._all_heard()
 
     async def reset(self) -> None:
-        """An ordinary day, with every zone up."""
-        await self.repair_zones()
-        for cluster in self.clusters.values():
-            cluster.demand.rest()
-        self._say("an ordinary day again")
-        await self._all_heard()
+        """The start again: every zone up, everything given back, then an ordinary day from scratch. Needs a looker."""
+        if self.resetting:
+            return
+        self.resetting = True
+        try:
+            self.story.forget()
+            self._say("from the start: all work ends, every zone is up, then an ordinary day begins")
+            self._open_zones()
+            for cluster in self.clusters.values():
+                cluster.demand.nothing()
+            await self._all_heard()
+            async with asyncio.timeout(RESET_SECONDS):
+                while not (self.complete and self.sight.at_rest):
+                    await asyncio.sleep(POLL_SECONDS)
+            for cluster in self.clusters.values():
+                cluster.demand.rest()
+            await self._all_heard()
+        finally:
+            self.resetting = False
+
+    def _open_zones(self) -> None:
+        for zone in sorted(self.down):
+            self.provider.provider.execute(OpenZone(zone))
+        self.down.clear()
 
     async def _all_heard(self) -> None:
         async with asyncio.TaskGroup() as waiting:

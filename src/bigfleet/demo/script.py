@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bigfleet.demo.narrate import Line, shortfall
+from bigfleet.demo.narrate import Line
+from bigfleet.demo.reasons import shortfall
 from bigfleet.demo.scene import Scene
 from bigfleet.demo.watching import Sight
-from bigfleet.model.machine import MachineState
 
 # A step that takes longer has failed.
 PATIENCE_SECONDS = 15.0
@@ -46,12 +46,8 @@ def _met(scene: Scene, _: Sight) -> bool:
     return scene.met
 
 
-def _met_elsewhere(scene: Scene, sight: Sight) -> bool:
-    return scene.met and not any(sight.serving(zone=zone) for zone in scene.down)
-
-
-def _met_and_repaired(scene: Scene, sight: Sight) -> bool:
-    return scene.met and not any(machine.state is MachineState.FAILED for machine in sight.machines)
+def _met_and_repaired(scene: Scene, _: Sight) -> bool:
+    return scene.met and scene.complete
 
 
 def _all_given_back(scene: Scene, sight: Sight) -> bool:
@@ -70,7 +66,7 @@ async def _nothing(_: Scene) -> None:
 STEPS = (
     Step("an ordinary day", _nothing, _met),
     Step("research bursts", lambda scene: scene.burst("research"), _met),
-    Step("a zone fails", lambda scene: scene.fail_zone(), _met_elsewhere),
+    Step("a zone fails", lambda scene: scene.fail_zone(), _met),
     Step("a critical job", lambda scene: scene.critical(), _met),
     Step("the zone is back", lambda scene: scene.repair_zones(), _met_and_repaired),
     Step("all work ends", _drain_everything, _all_given_back),

@@ -1,6 +1,8 @@
-"""How the demonstration looks: one moment in, something rich can print out. Pure; knows no clock and no terminal.
+"""How the demonstration looks: one moment and the size of a terminal in, something rich can print out. Pure.
 
-Every machine is one character, coloured by the cluster it serves, so that a whole fleet is read at a glance.
+Every machine is one character, coloured by the cluster it serves, so that a whole fleet is read at a glance. A small
+terminal gets rules instead of frames and fewer words; whatever the size, nothing is cut in the middle: decisions are
+shown whole or not at all, and the keys have the last line to themselves.
 """
 
 from __future__ import annotations
@@ -10,50 +12,58 @@ from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from bigfleet.demo.narrate import KINDS, NANOSECONDS, Line, shortfall
+from bigfleet.demo.narrate import KINDS, NANOSECONDS, Line
+from bigfleet.demo.paper import apart, whole, wrapped
+from bigfleet.demo.reasons import cents, shortfall
 from bigfleet.demo.watching import ARRIVING, SeenMachine, Sight
+from bigfleet.model.billing import ALREADY_PAID
 from bigfleet.model.machine import CapacityType, MachineState
 
-WIDTH = 118
-FEED = 12
+# From this size on there is room for frames, zone names and numbers in the legend.
+ROOMY = (112, 34)
+PICTURE = (118, 44)
+# Lines kept for decisions, however much is short: enough for a long one.
+LEAST_FEED = 4
 CLUSTER_COLOURS = ("bright_cyan", "bright_magenta", "bright_yellow")
 ORDER = (CapacityType.BARE_METAL, CapacityType.RESERVED, CapacityType.ON_DEMAND, CapacityType.SPOT)
+DIM = "bright_black"
 
 _S = MachineState
 # What one machine looks like; a machine of a cluster has the cluster's colour.
 GLYPHS = {
-    _S.SPECULATIVE: ("·", "bright_black"),
+    _S.SPECULATIVE: ("·", DIM),
     _S.CREATING: ("◔", "white"),
     _S.IDLE: ("□", "white"),
     _S.CONFIGURING: ("◐", "white"),
     _S.CONFIGURED: ("■", "white"),
     _S.DRAINING: ("◌", "white"),
-    _S.DELETING: ("○", "bright_black"),
+    _S.DELETING: ("○", DIM),
     _S.FAILED: ("✕", "bright_red"),
 }
 LEGEND = (
     (_S.CONFIGURED, "node"),
     (_S.CONFIGURING, "joining"),
-    (_S.CREATING, "being bought"),
+    (_S.CREATING, "buying"),
     (_S.DRAINING, "leaving"),
     (_S.IDLE, "idle"),
     (_S.SPECULATIVE, "for sale"),
-    (_S.DELETING, "being released"),
-    (_S.FAILED, "broken"),
+    (_S.DELETING, "releasing"),
+    (_S.FAILED, "gone"),
 )
-# What the audience can press: key, action of the app, words.
+# What the audience can press: key, action of the app, words, and words for a small terminal.
 KEYS = (
-    ("1", "burst('payments')", "burst payments"),
-    ("2", "burst('web')", "burst web"),
-    ("3", "burst('research')", "burst research"),
-    ("c", "critical", "critical job"),
-    ("z", "fail_zone", "fail a zone"),
-    ("d", "drain", "drain demand"),
-    ("r", "reset", "reset"),
-    ("q", "quit", "quit"),
+    ("1", "burst('payments')", "burst payments", "payments"),
+    ("2", "burst('web')", "burst web", "web"),
+    ("3", "burst('research')", "burst research", "research"),
+    ("c", "critical", "critical job", "critical"),
+    ("z", "fail_zone", "fail a zone", "fail zone"),
+    ("d", "drain", "drain demand", "drain"),
+    ("r", "reset", "reset", "reset"),
+    ("q", "quit", "quit", "quit"),
 )
 
 
@@ -76,63 +86,95 @@ class Moment:
     clusters: tuple[ClusterMoment, ...]
     lines: tuple[Line, ...]
     down: tuple[str, ...] = ()
+    gone: tuple[SeenMachine, ...] = ()
+    """Machines of zones that are down, as they were last seen; the shard no longer has them."""
+    resetting: bool = False
     address: str = ""
     metrics: str = ""
 
 
-def screen(moment: Moment) -> RenderableType:
-    """The whole picture."""
-    return Group(
-        header(moment),
-        Panel(clusters(moment), title="clusters", title_align="left", border_style="bright_black"),
-        Panel(fleet(moment), title="machines", title_align="left", border_style="bright_black"),
-        Panel(short(moment.sight), title="shortfalls", title_align="left", border_style="bright_black"),
-        Panel(decisions(moment), title="last decisions", title_align="left", border_style="bright_black"),
-    )
+def screen(moment: Moment, width: int, height: int) -> RenderableType:
+    """The whole picture but the keys: at most `height` lines, none longer than `width`."""
+    roomy = width >= ROOMY[0] and height >= ROOMY[1]
+    inner, frame = (width - 4, 2) if roomy else (width, 1)
+    head, machines = header(moment, width, roomy=roomy), fleet(moment, inner, roomy=roomy)
+    # On a small terminal the table's own head is title enough for the clusters.
+    left = height - len(head) - (1 + len(moment.clusters) + (frame if roomy else 0)) - (len(machines) + frame) - frame
+    blocks: list[tuple[str, list[Text] | Table]] = [
+        ("clusters", clusters(moment, roomy=roomy)),
+        ("machines" if roomy else _by_zone(moment), machines),
+    ]
+    if moment.sight.unmet or roomy:
+        missing = short(moment.sight, inner, left - frame - LEAST_FEED)
+        blocks.append(("short", missing))
+        left -= len(missing) + frame
+    blocks.append(("last decisions", decisions(moment, inner, left)))
+    parts: list[RenderableType] = [*head]
+    for title, content in blocks:
+        body = Group(*content) if isinstance(content, list) else content
+        if roomy:
+            parts.append(Panel(body, title=title, title_align="left", border_style=DIM))
+        else:
+            parts += [body] if title == "clusters" else [Rule(title, align="left", style=DIM), body]
+    return Group(*parts)
 
 
 def picture(moment: Moment) -> RenderableType:
     """The screen with its keys, for those who cannot press them."""
-    keys = Text("  ").join(Text.assemble((key, "bold reverse"), f" {words}") for key, _, words in KEYS)
-    return Group(screen(moment), keys)
+    width, height = PICTURE
+    return Group(screen(moment, width, height - 1), keys(width))
 
 
-def header(moment: Moment) -> RenderableType:
+def keys(width: int) -> Text:
+    """What can be pressed, in one line."""
+    for chip in (" {} ", "{}"):
+        parts = (Text.assemble((chip.format(key), "bold reverse"), f" {words}") for key, _, words, _ in KEYS)
+        line = Text("  ").join(parts)
+        if line.cell_len <= width:
+            return line
+    brief = Text(" ").join(Text.assemble((key, "bold reverse"), f" {words}") for key, _, _, words in KEYS)
+    brief = Text("burst ").append_text(brief)
+    return brief if brief.cell_len <= width else Text(f"{' '.join(key for key, _, _, _ in KEYS)} quit")
+
+
+def header(moment: Moment, width: int, *, roomy: bool) -> list[Text]:
     sight = moment.sight
-    standing = (
-        Text("● all demand met", "bold bright_green") if moment.met else Text("● working on it", "bold bright_yellow")
-    )
+    if moment.resetting:
+        standing = Text("● starting again", "bold bright_yellow")
+    elif moment.met:
+        standing = Text("● all demand met", "bold bright_green")
+    elif sight.unmet and not sight.moving:
+        standing = Text("● not all can be met", "bold bright_red")
+    else:
+        standing = Text("● working on it", "bold bright_yellow")
     if moment.down:
-        standing.append(f"  {' and '.join(moment.down)} down", "bold bright_red")
-    line = Table.grid(expand=True)
-    line.add_column(no_wrap=True)
-    line.add_column(justify="right", no_wrap=True)
-    line.add_row(
-        Text.assemble(
-            (" BigFleet ", "bold reverse"),
-            f"  {len(sight.machines)} pretend machines, {len(moment.clusters)} clusters, 1 shard",
-        ),
-        Text.assemble((f"${sight.dollars:.2f}/h", "bold"), "  ", standing),
-    )
-    where = f" shard {moment.address} · metrics http://{moment.metrics}/metrics · decision {sight.cycle}"
-    return Group(line, Text(where, "bright_black", no_wrap=True, overflow="ellipsis"))
+        standing.append(f"  {_zones(moment.down)} down", "bold bright_red")
+    total = len(sight.machines) + len(moment.gone)
+    left = Text.assemble((" BigFleet ", "bold reverse"), f" {total} pretend machines")
+    if roomy:
+        left.append(f", {len(moment.clusters)} clusters, 1 shard")
+    right = Text.assemble((f"{cents(sight.dollars)}/h", "bold"), "  ", standing)
+    lines = [apart(left, right, width)]
+    if roomy:
+        where = f" shard {moment.address} · metrics http://{moment.metrics}/metrics · decision {sight.cycle}"
+        lines.append(Text(where, DIM, no_wrap=True, overflow="ellipsis"))
+    return lines
 
 
-def clusters(moment: Moment) -> RenderableType:
-    table = Table(box=None, expand=True, pad_edge=False, header_style="bright_black")
+def clusters(moment: Moment, *, roomy: bool) -> Table:
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1), header_style=DIM)
     table.add_column("cluster", no_wrap=True)
-    table.add_column("wants", ratio=1, no_wrap=True)
-    for name in ("vCPU", "nodes", "coming", "leaving", "$/h"):
+    table.add_column("wants pods", ratio=1, no_wrap=True)
+    for name in ("vCPU", "nodes", "coming", "going", "$/h") if roomy else ("vCPU", "nodes", "in", "out", "$/h"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("met", no_wrap=True)
+    table.add_column("met", no_wrap=True, min_width=5)
     colours = _colours(moment)
     for cluster in moment.clusters:
         mine = [machine for machine in moment.sight.machines if machine.cluster == cluster.name]
         needs = moment.sight.of(cluster.name)
-        wants = ", ".join(f"{pods} {name}" for name, pods in cluster.pods if pods) or "nothing"
         table.add_row(
             Text(f"■ {cluster.name}", colours[cluster.name]),
-            f"{wants} pods" if wants != "nothing" else wants,
+            ", ".join(f"{pods} {name}" for name, pods in cluster.pods if pods) or "none",
             f"{sum(need.wanted.get('cpu') for need in needs) / 1000:,.0f}",
             str(_count(mine, _S.CONFIGURED)),
             str(sum(map(_coming, mine)) or "–"),
@@ -143,63 +185,97 @@ def clusters(moment: Moment) -> RenderableType:
     return table
 
 
-def fleet(moment: Moment) -> RenderableType:
+def fleet(moment: Moment, width: int, *, roomy: bool) -> list[Text]:
+    """One line for each way machines are paid for, and what the signs mean."""
     colours = _colours(moment)
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, ratio=1)
-    table.add_column(justify="right", no_wrap=True)
+    lines = []
+    every = [*moment.sight.machines, *moment.gone]
+    lost = frozenset(machine.id for machine in moment.gone)
     for kind in ORDER:
-        machines = [machine for machine in moment.sight.machines if machine.kind is kind]
+        machines = [machine for machine in every if machine.kind is kind]
         if not machines:
             continue
-        used = _count(machines, _S.CONFIGURED)
-        dollars = sum(machine.dollars for machine in machines)
-        table.add_row(KINDS[kind], _cells(machines, colours), f"{used}/{len(machines)} nodes  ${dollars:.2f}/h")
-    every = moment.sight.machines
+        there = [machine for machine in machines if machine.id not in lost]
+        used = f"{_count(there, _S.CONFIGURED)}/{len(machines)}"
+        left = Text(f"{KINDS[kind]:<10}").append_text(_cells(machines, lost, colours, named=roomy))
+        right = f"{used} nodes  {_cost(kind, there, roomy=True)}" if roomy else f"{used} {_cost(kind, there)}"
+        lines.append(apart(left, Text(right), width))
+    counts = {state: _count(moment.sight.machines, state) for state, _ in LEGEND}
+    counts[_S.FAILED] += len(lost)
     legend = Text("  ").join(
-        Text.assemble(GLYPHS[state], f" {_count(every, state)} ", (word, "bright_black")) for state, word in LEGEND
+        Text.assemble(GLYPHS[state], f" {counts[state]} " if roomy else " ", (word, DIM)) for state, word in LEGEND
     )
-    return Group(table, Text(), legend)
+    return [*lines, Text(), legend] if roomy else [*lines, legend]
 
 
-def short(sight: Sight) -> RenderableType:
+def short(sight: Sight, width: int, height: int) -> list[Text]:
+    """What is missing, the most important first; what there is no room for is counted."""
     if not sight.unmet:
-        return Text("none", "bright_black")
-    return Group(*(Text(shortfall(need), "bright_yellow", no_wrap=True, overflow="ellipsis") for need in sight.unmet))
+        return [Text("nothing", DIM)]
+    entries = [wrapped(Text("• "), Text(shortfall(need), "bright_yellow"), width) for need in sight.unmet]
+    if sum(map(len, entries)) <= height:
+        return [line for entry in entries for line in entry]
+    shown = whole(entries, height - 1)
+    rest = len(entries) - sum(line.plain.startswith("•") for line in shown)
+    return [*shown, Text(f"• and {rest} more", "bright_yellow")]
 
 
-def decisions(moment: Moment) -> RenderableType:
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(justify="right", no_wrap=True, style="bright_black")
-    table.add_column(ratio=1, overflow="fold")
-    for line in moment.lines[:FEED]:
-        table.add_row(f"{max(0, moment.now - line.at) // NANOSECONDS:>3} s", _told(line))
-    return table
+def decisions(moment: Moment, width: int, height: int) -> list[Text]:
+    """The newest first, each whole, as many as there is room for."""
+    return whole((_told(line, moment.now, width) for line in moment.lines), height)
 
 
-def _told(line: Line) -> Text:
+def _told(line: Line, now: int, width: int) -> list[Text]:
+    age = Text(f"{max(0, now - line.at) // NANOSECONDS:>3} s ", DIM)
     if line.who == "you":
-        return Text(f"▶ {line.text}", "bold bright_green" if line.good else "bold bright_red")
-    return Text(line.text, "" if line.good else "bright_red")
+        return wrapped(age, Text(f"▶ {line.text}", "bold bright_green" if line.good else "bold bright_red"), width)
+    return wrapped(age, Text(line.text, "" if line.good else "bright_red"), width)
 
 
-def _cells(machines: Iterable[SeenMachine], colours: dict[str, str]) -> Text:
-    """One character each, by zone; zones are a gap apart."""
+def _cells(machines: Iterable[SeenMachine], lost: frozenset[str], colours: dict[str, str], *, named: bool) -> Text:
+    """One character each, zone by zone."""
     text = Text()
     zone = ""
     for machine in sorted(machines, key=lambda each: (each.zone, each.id)):
-        if zone and machine.zone != zone:
-            text.append("  ")
+        if machine.zone != zone:
+            text.append("  " if zone and named else " " if zone else "")
+            text.append(f"{_short(machine.zone)} " if named else "", DIM)
         zone = machine.zone
-        glyph, style = GLYPHS[machine.state]
-        text.append(glyph, colours.get(machine.cluster, style) if machine.state is not _S.FAILED else style)
+        glyph, style = GLYPHS[_S.FAILED if machine.id in lost else machine.state]
+        text.append(glyph, style if glyph == GLYPHS[_S.FAILED][0] else colours.get(machine.cluster, style))
     return text
+
+
+def _cost(kind: CapacityType, machines: Iterable[SeenMachine], *, roomy: bool = False) -> str:
+    dollars = sum(machine.dollars for machine in machines)
+    if kind not in ALREADY_PAID:
+        return f"{cents(dollars)}/h"
+    return f"{cents(dollars)}/h already paid" if dollars and roomy else "already paid"
+
+
+def _by_zone(moment: Moment) -> str:
+    """A title that says which group of machines is which zone."""
+    regions: dict[str, list[str]] = {}
+    for zone in sorted({machine.zone for machine in (*moment.sight.machines, *moment.gone)}):
+        regions.setdefault(zone.rpartition("-")[0], []).append(zone)
+    groups = [", ".join([zones[0], *map(_short, zones[1:])]) for zones in regions.values()]
+    return f"machines in {' or '.join(reversed(groups))}" if groups else "machines"
+
+
+def _zones(names: Sequence[str]) -> str:
+    """Zones of one region by their ends: `eu-west-1a`, `eu-west-1a and 1b`."""
+    return " and ".join([names[0], *map(_short, names[1:])])
+
+
+def _short(zone: str) -> str:
+    """`1a` of `eu-west-1a`; a hall keeps its name."""
+    end = zone.rpartition("-")[2]
+    return end if any(letter.isdigit() for letter in end) else zone
 
 
 def _standing(cluster: ClusterMoment, *, satisfied: bool, coming: bool) -> Text:
     if not cluster.connected:
-        return Text("connecting", "bright_yellow")
+        return Text("away", "bright_yellow")
     if not satisfied:
         return Text("short", "bright_red")
     return Text("soon", "bright_yellow") if coming else Text("yes", "bright_green")

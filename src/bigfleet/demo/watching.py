@@ -12,7 +12,9 @@ from functools import cached_property
 
 import grpc
 
+from bigfleet.demo.workloads import workload_of
 from bigfleet.engine.results import UnmetReason
+from bigfleet.model.billing import ALREADY_PAID, billed_per_hour
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.resources import Resources
@@ -35,11 +37,15 @@ class SeenMachine:
     has_host: bool = True
     picked: bool = False
     """Some need was promised it, and it is not there yet."""
+    risk: float = 0.0
+    """The chance that it is interrupted within an hour."""
+    serves: str = ""
+    """Fingerprint of the need it was bound for."""
 
     @property
     def dollars(self) -> float:
-        """What it costs per hour now; a broken host is billed until it is given back."""
-        return self.price if self.has_host else 0.0
+        """What it costs per hour now."""
+        return billed_per_hour(self.kind, self.price, has_host=self.has_host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,20 @@ class SeenNeed:
     missing: Resources
     reason: UnmetReason | None
     """Why it is not satisfied; None where the reader's words are newer than ours."""
+    workload: str = ""
+    claimed: int = 0
+    """Machines that count for it after the last decision."""
+    credited: int = 0
+    """Those of them that its cluster had before."""
+    idle: int = 0
+    for_sale: int = 0
+    in_use: int = 0
+    """Machines that would fit, whoever has them; known of unmet needs only."""
+
+    @property
+    def name(self) -> str:
+        owner = f"{self.cluster}'" if self.cluster.endswith("s") else f"{self.cluster}'s"
+        return f"{owner} {self.workload}" if self.workload else self.cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +87,7 @@ class SeenAction:
     fingerprint: str
     outcome: str
     error: str
+    cycle: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +113,15 @@ class Sight:
     def by_id(self) -> dict[str, SeenMachine]:
         return {machine.id: machine for machine in self.machines}
 
+    @cached_property
+    def at_rest(self) -> bool:
+        """Nobody has a machine, none is on its way anywhere, and none is rented."""
+        resting = (MachineState.IDLE, MachineState.SPECULATIVE)
+        return all(
+            machine.state in resting and not machine.picked and (machine.kind in ALREADY_PAID or not machine.has_host)
+            for machine in self.machines
+        )
+
     def serving(self, cluster: str = "", zone: str = "") -> list[SeenMachine]:
         """Machines that are nodes of a cluster, of one or of all."""
         return [
@@ -105,6 +135,12 @@ class Sight:
     def of(self, cluster: str) -> list[SeenNeed]:
         return [need for need in self.needs if need.cluster == cluster]
 
+    def wanted(self, cluster: str) -> Resources:
+        total = Resources.ZERO
+        for need in self.of(cluster):
+            total = total + need.wanted
+        return total
+
     @property
     def unmet(self) -> list[SeenNeed]:
         return [need for need in self.needs if not need.satisfied]
@@ -112,6 +148,11 @@ class Sight:
     @property
     def arriving(self) -> int:
         return sum(machine.picked or machine.state in ARRIVING for machine in self.machines)
+
+    @property
+    def moving(self) -> bool:
+        """Machines are on their way to a cluster or away from one."""
+        return bool(self.arriving) or any(machine.state is MachineState.DRAINING for machine in self.machines)
 
     @property
     def met(self) -> bool:
@@ -135,7 +176,7 @@ class Watcher:
             else:
                 needs.append(_need(frame.need))
         machines = [
-            _machine(view)
+            seen_machine(view)
             async for page in self._stub.ListMachines(shardread_pb2.ListMachinesRequest())
             for view in page.machines
         ]
@@ -159,7 +200,7 @@ class Watcher:
         return fresh
 
 
-def _machine(view: shardread_pb2.MachineView) -> SeenMachine:
+def seen_machine(view: shardread_pb2.MachineView) -> SeenMachine:
     machine = view.machine
     return SeenMachine(
         machine.id,
@@ -171,6 +212,8 @@ def _machine(view: shardread_pb2.MachineView) -> SeenMachine:
         machine.price_per_hour,
         bool(machine.host.ref),
         view.in_flight in ACQUISITIONS,
+        machine.interruption_probability,
+        view.assigned_fingerprint,
     )
 
 
@@ -187,6 +230,12 @@ def _need(view: shardread_pb2.NeedView) -> SeenNeed:
         view.satisfied,
         Resources.parse(view.residual_deficit.resources, round_up=True),
         UnmetReason(view.unmet_reason) if view.unmet_reason in known else None,
+        workload_of(need),
+        view.claimed_machine_count,
+        view.claimed_machine_count - view.bootstrap_count - view.provision_count,
+        view.matching_supply.idle,
+        view.matching_supply.speculative,
+        view.matching_supply.configured,
     )
 
 
@@ -199,4 +248,5 @@ def _action(view: shardread_pb2.ActionView) -> SeenAction:
         view.fingerprint,
         view.outcome,
         view.error,
+        view.cycle,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from bigfleet.model.names import ZONE_LABEL
 from bigfleet.model.penalty import bucket_for
 from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import Resources
 from bigfleet.provider.fake.offerings import RACK_LABEL
 from bigfleet.shard.rehearsal.synthetic import Row
 from bigfleet.wire import capacity_pb2
@@ -71,6 +72,7 @@ SETTLEMENT = Workload(
     "settlement", 0, 0, {"cpu": "3500m", "memory": "8Gi"}, CRITICAL, 65536, 65536, requirements=(OWN_HALLS,)
 )
 CRITICAL_PODS = 28
+WORKLOADS = (CHECKOUT, STOREFRONT, NIGHTLY, TRAINING, SETTLEMENT)
 
 
 @dataclass(slots=True)
@@ -101,6 +103,14 @@ class ClusterDemand:
         self.pods = dict.fromkeys(self.pods, 0)
 
     @property
+    def wanted(self) -> Resources:
+        """All its pods together."""
+        total = Resources.ZERO
+        for each in self.workloads:
+            total = total + Resources.parse(each.unit, round_up=True).scale(self.pods[each.name])
+        return total
+
+    @property
     def resting(self) -> bool:
         return all(self.pods[each.name] <= each.pods for each in self.workloads)
 
@@ -118,3 +128,13 @@ def three_clusters() -> tuple[ClusterDemand, ...]:
         ClusterDemand("web", (STOREFRONT,)),
         ClusterDemand("research", (NIGHTLY, TRAINING)),
     )
+
+
+def workload_of(need: capacity_pb2.CapacityNeed) -> str:
+    """The workload a need came from, by its gang or by its size; empty when it is none of ours."""
+    unit = Resources.parse(need.min_unit, round_up=True)
+    for each in WORKLOADS:
+        alike = need.group == each.group if each.group else Resources.parse(each.unit, round_up=True) == unit
+        if alike and each.priority == need.priority:
+            return each.name
+    return ""

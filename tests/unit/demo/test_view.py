@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bigfleet.demo.narrate import NANOSECONDS, Line
 from bigfleet.demo.scene import CLOUD_ZONES, demo_catalogue
-from bigfleet.demo.view import FEED, KEYS, WIDTH, ClusterMoment, Moment, picture
+from bigfleet.demo.view import KEYS, PICTURE, ClusterMoment, Moment, keys, picture, screen
 from bigfleet.demo.watching import SeenMachine, SeenNeed, Sight
 from bigfleet.demo.workloads import CRITICAL_PODS, SETTLEMENT, three_clusters
 from bigfleet.engine.results import UnmetReason
@@ -43,10 +43,20 @@ MOMENT = Moment(
 )
 
 
+SMALL, LARGE = (80, 24), (160, 50)
+
+
 def drawn(moment: Moment) -> str:
-    console = Console(width=WIDTH, file=io.StringIO(), record=True)
+    console = Console(width=PICTURE[0], file=io.StringIO(), record=True)
     console.print(picture(moment))
     return console.export_text()
+
+
+def lines(moment: Moment, width: int, height: int) -> list[str]:
+    """The screen without its keys, on paper wide enough to show what would stick out."""
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(screen(moment, width, height))
+    return console.export_text().splitlines()
 
 
 def test_the_screen_shows_demand_machines_by_state_money_and_decisions() -> None:
@@ -54,19 +64,86 @@ def test_the_screen_shows_demand_machines_by_state_money_and_decisions() -> None
     assert "3 pretend machines, 1 clusters" in text
     assert "$0.50/h" in text and "working on it" in text
     row = next(line for line in text.splitlines() if "■ web" in line)
-    assert "9 storefront pods" in row and " 4 " in row and "soon" in row
+    assert "9 storefront" in row and " 4 " in row and "soon" in row
     assert "■◐·" in text
     assert "■ 1 node  ◐ 1 joining" in text and "· 1 for sale" in text
     assert "2 s bought something" in text
-    assert all(words in text for _, _, words in KEYS)
+    assert all(words in text for _, _, words, _ in KEYS)
 
 
 def test_a_shortfall_and_a_zone_that_is_down_are_seen() -> None:
-    short = replace(NEED, satisfied=False, missing=Resources.of(cpu=2000), reason=UnmetReason.PRIORITY_STARVED)
+    short = replace(NEED, satisfied=False, missing=Resources.of(cpu=2000), reason=UnmetReason.AWAITING_DRAIN)
     text = drawn(replace(MOMENT, sight=replace(MOMENT.sight, needs=(short,)), down=("zone-a",)))
     assert "zone-a down" in text
-    assert "web (batch) is short of 2 vCPU: others of equal or higher priority" in text
+    assert "web (batch) is short of 2 vCPU: machines are being drained for it" in text
     assert "short" in next(line for line in text.splitlines() if "■ web" in line)
+
+
+def test_owned_and_reserved_machines_are_already_paid_and_others_say_what_they_cost() -> None:
+    owned = replace(machine(4, MachineState.CONFIGURED, "web"), kind=CapacityType.BARE_METAL, price=0.0)
+    reserved = replace(owned, id="m-5", kind=CapacityType.RESERVED)
+    moment = replace(MOMENT, sight=replace(MOMENT.sight, machines=(*MOMENT.sight.machines, owned, reserved)))
+    for size in (SMALL, LARGE):
+        rows = {line.strip("│ ").split()[0]: line for line in lines(moment, *size) if "/" in line}
+        assert "already paid" in rows["on-prem"] and "already paid" in rows["reserved"]
+        assert "$0.50/h" in rows["spot"] and "already paid" not in rows["spot"]
+
+
+def test_machines_of_a_zone_that_is_gone_are_shown_as_gone_and_cost_nothing() -> None:
+    gone = tuple(machine(number, MachineState.CONFIGURED, "web") for number in range(10, 58))
+    moment = replace(MOMENT, sight=Sight(9, 1), gone=gone, down=("zone-a",))
+    text = drawn(moment)
+    assert "✕" * 48 in text and "✕ 48 gone" in text and "0/48 nodes  $0.00/h" in text
+    assert "48 pretend machines" in text
+
+
+def test_the_way_out_is_shown_however_narrow_the_terminal() -> None:
+    for width in range(24, 200):
+        assert keys(width).cell_len <= width and keys(width).plain.endswith("quit")
+
+
+def test_any_screen_fits_and_cuts_no_decision() -> None:
+    """Long decisions, several shortfalls and a crowded fleet, on every size from small to large."""
+    crowd = tuple(
+        replace(machine(number, state, "web"), zone=zone, kind=kind)
+        for number, (zone, kind, state) in enumerate(
+            (zone, kind, state)
+            for zone in CLOUD_ZONES
+            for kind in CapacityType
+            if kind is not CapacityType.UNSPECIFIED
+            for state in (*MachineState, *MachineState)
+        )
+    )
+    short = tuple(
+        replace(
+            NEED,
+            fingerprint=f"f{n}",
+            workload="settlement",
+            satisfied=False,
+            missing=Resources.parse({"cpu": "409500m", "memory": "1200Gi"}, round_up=True),
+            reason=UnmetReason.PRIORITY_STARVED,
+            in_use=140,
+        )
+        for n in range(3)
+    )
+    told = tuple(Line(0, f"decision {n:03} " + "because it was so " * 9 + f"end {n:03}") for n in range(60))
+    wants = (("checkout", 120), ("settlement", 112))
+    moment = replace(
+        MOMENT,
+        sight=Sight(7, 1, crowd, short),
+        clusters=tuple(ClusterMoment(name, True, wants) for name in ("payments", "web", "research")),
+        lines=told,
+        down=("eu-west-1a",),
+    )
+    for width, height in [SMALL, (100, 30), (112, 34), (120, 40), LARGE, (200, 60)]:
+        shown = lines(moment, width, height - 1)
+        text = "\n".join(shown)
+        assert len(shown) <= height - 1, f"{len(shown)} lines at {width}x{height}"
+        assert "…" not in text
+        begun, ended = (text.count(word) for word in ("decision 0", "end 0"))
+        assert begun == ended > 0, f"{begun} decisions begin and {ended} end at {width}x{height}"
+        assert keys(width).cell_len <= width and keys(width).plain.endswith(" quit")
+        assert text.count("1.2 TiB memory") == 3 or f"• and {3 - text.count('1.2 TiB memory')} more" in text
 
 
 def test_met_needs_every_need_satisfied_and_every_machine_there() -> None:
@@ -76,12 +153,6 @@ def test_met_needs_every_need_satisfied_and_every_machine_there() -> None:
     assert not replace(there, needs=(replace(NEED, satisfied=False),)).met
     assert not replace(there, machines=(replace(arriving.machines[2], picked=True),)).met
     assert not Sight().met
-
-
-def test_only_the_last_decisions_are_shown() -> None:
-    lines = tuple(Line(0, f"decision {n:03}") for n in range(FEED + 5))
-    text = drawn(replace(MOMENT, lines=lines))
-    assert f"decision {FEED - 1:03}" in text and f"decision {FEED:03}" not in text
 
 
 def test_demand_rests_bursts_and_ends() -> None:

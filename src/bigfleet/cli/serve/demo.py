@@ -169,9 +169,9 @@ def _directory(chosen: Path | None) -> Iterator[Path]:
 
 def _save(scene: Scene, file: Path) -> None:
     """The screen as it would look now."""
-    from bigfleet.demo.view import WIDTH, picture
+    from bigfleet.demo.view import PICTURE, picture
 
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(record=True, width=PICTURE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(picture(scene.moment()))
     file.parent.mkdir(parents=True, exist_ok=True)
     console.save_svg(str(file), title="bigfleet demo")

@@ -22,10 +22,8 @@ import numpy as np
 from numba.core import caching, config
 from numba.core.registry import cpu_target
 
-import bigfleet.engine
-
 VARIABLE = "BIGFLEET_KERNEL_CACHE"
-PACKAGE = Path(bigfleet.engine.__file__).parent
+PACKAGE = Path(__file__).resolve().parents[1]
 _KEPT_CACHES = 6
 _PREFIX = "bigfleet-kernels-"
 

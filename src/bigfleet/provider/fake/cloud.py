@@ -254,7 +254,9 @@ class Cloud:
         self._closed.add(zone)
         slots = tuple(record.id for record in here if record.state == MachineState.SPECULATIVE)
         self._withdrawn.update(slots)
-        lost = [self._lose(record.id, "its zone is gone", now) for record in here if record.host is not None]
+        # What is being created there gets no host either.
+        there = [record for record in here if record.host is not None or record.state == MachineState.CREATING]
+        lost = [self._lose(record.id, "its zone is gone", now) for record in there]
         return [*lost, SlotsWithdrawn(slots)]
 
     def _open(self, zone: str) -> list[Event]:

@@ -91,7 +91,7 @@ FAMILIES: tuple[Family, ...] = (
     _histogram("journal_commit_seconds", "One durable write of the journal.", FAST),
     _gauge("provider_listed", "1 once a provider has listed its machines.", "provider"),
     _gauge("provider_machines", "Machines a provider has listed.", "provider"),
-    _gauge("dollars_per_hour", "Price of all machines that have a host."),
+    _gauge("dollars_per_hour", "What providers bill: machines that have a host, and reserved ones."),
 )
 _BY_NAME = {family.name: family for family in FAMILIES}
 _ALWAYS = {("phase1_occ_proposals", ("committed",)), ("phase1_occ_proposals", ("conflict",))}

@@ -18,6 +18,7 @@ import msgspec
 from bigfleet.engine.batches import REMOVED, MachineBatch, Rollup, Shape
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import Disposition
+from bigfleet.model.billing import added_by_buying
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.names import ZONE_LABEL
 from bigfleet.model.penalty import bucket_dollars
@@ -87,7 +88,8 @@ def decide_again(
         if machines is not None:
             for number in range(len(machines)):
                 if machines.state[number] != REMOVED:
-                    price_of[machines.ids[number]] = machines.shapes[machines.shape[number]].price
+                    shape = machines.shapes[machines.shape[number]]
+                    price_of[machines.ids[number]] = added_by_buying(shape.capacity_type, shape.price)
         rules = changed(recorded.policy, policy) if policy else recorded.policy
         result = decider.step(machines, recorded.demand, rules, recorded.now, recorded.conditions)
         emitted = [

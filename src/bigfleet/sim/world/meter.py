@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
+from bigfleet.model.billing import billed_per_hour
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.provider.kit.core.records import MachineRecord
 from bigfleet.virtual.kernel import HOUR, SECOND
@@ -116,9 +117,10 @@ class Meter:
                 continue
             self.states[_LABELS[record.state]] += sign
             market = MARKETS[record.shape.capacity_type]
-            # Reserved capacity is paid for whether anybody uses it or not.
-            if record.host is not None or record.shape.capacity_type == CapacityType.RESERVED:
-                self._rates[market] = self._rates.get(market, 0.0) + sign * record.shape.price_per_hour
+            shape = record.shape
+            billed = billed_per_hour(shape.capacity_type, shape.price_per_hour, has_host=record.host is not None)
+            if billed:
+                self._rates[market] = self._rates.get(market, 0.0) + sign * billed
             if record.host is not None:
                 self._running_machines[market] += sign
 

@@ -279,13 +279,14 @@ def test_quota_shrinks_by_withdrawing_slots_and_can_be_restored() -> None:
 
 def test_a_closed_zone_has_nothing_to_offer_until_it_is_open_again() -> None:
     kernel, provider = world()
-    zone, bought, coming = "eu-west-1a", "ondemand-m6i-large-eu-west-1a-0000", "ondemand-m6i-large-eu-west-1a-0002"
+    zone, bought, coming = "eu-west-1a", "ondemand-m6i-large-eu-west-1a-0000", "ondemand-m6i-large-eu-west-1a-0003"
     there = {id for id, record in provider.core.machines.items() if record.zone == zone}
     provider.request(CreateRequested(bought))
     kernel.run_for(4 * MINUTE)
     assert state(provider, bought) is State.IDLE
     provider.request(CreateRequested(coming))
     kernel.run_for(SECOND)
+    assert state(provider, coming) is State.CREATING
     inject(provider, "close-zone", zone=zone)
 
     def offered() -> set[str]:

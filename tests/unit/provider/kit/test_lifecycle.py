@@ -218,7 +218,7 @@ def test_int64_extremes_are_ordinary_marks_and_negative_values_are_invalid() -> 
 
 
 def test_marks_on_unknown_machines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigfleet.provider.kit.core.core.fences.UNKNOWN_MARKS_KEPT", 10)
+    monkeypatch.setattr("bigfleet.provider.kit.core.fences.UNKNOWN_MARKS_KEPT", 10)
     core = fleet()
     ack(core, CreateRequested("m", Token("s", 1, 1)))
     for n in range(50):

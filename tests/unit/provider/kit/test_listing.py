@@ -118,7 +118,7 @@ def test_deltas_hold_exactly_what_changed() -> None:
 def test_the_log_is_compacted_and_old_tombstones_turn_old_cursors_into_full_lists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bigfleet.provider.kit.core.core.changes.TOMBSTONES_KEPT", 10)
+    monkeypatch.setattr("bigfleet.provider.kit.core.changes.TOMBSTONES_KEPT", 10)
     core = fleet(40)
     early = core.page().cursor
     for n in range(11):

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from bigfleet.engine.batches import Shape, Stamp
+from bigfleet.model.billing import is_billed
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import bucket_for
-from bigfleet.shard.core.state.enum_aliases import FAILED, SPECULATIVE
 
 MICRO = 1_000_000
 _COMPACT_AT = 4096
@@ -59,7 +59,7 @@ class Counts:
         self.cells[shape.instance_type, shape.zone, kind, state] += number
         if cluster:
             self.clusters[cluster, state] += number
-        if state != SPECULATIVE and (state != FAILED or host):  # a slot costs nothing
+        if is_billed(kind, has_host=host != ""):
             self.dollars[cluster] += number * round(shape.price * MICRO)
 
     def compact(self) -> None:
