@@ -16,7 +16,7 @@ from bench._report import conclude
 from bench._samples import spread
 from bigfleet.cli.progress import simulation_progress, warm_up
 from bigfleet.engine.engine import Engine
-from bigfleet.sim.soak import SoakConfig, run_soak
+from bigfleet.sim.soak.soak import SoakConfig, run_soak
 
 # Of 50,000 cycles. Unsound is a soak that leaked or stuck machines or grew.
 LIMITS = {"seconds": 30.0, "unsound": 0}

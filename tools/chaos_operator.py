@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 
 from bigfleet.model.requirement import Operator, Requirement
-from bigfleet.shard.synthetic import Row, SyntheticOperator
+from bigfleet.shard.rehearsal.synthetic import Row, SyntheticOperator
 from bigfleet.wire import provider_pb2
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"

@@ -28,7 +28,7 @@ import grpc
 
 import bigfleet  # noqa: F401  # before grpc: it fixes the TLS versions
 from bigfleet.model.machine import MachineState
-from bigfleet.provider.kit.records import TRANSITIONS, Kind
+from bigfleet.provider.kit.core.records import TRANSITIONS, Kind
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2 as pb
 from bigfleet.wire import provider_pb2_grpc as rpc

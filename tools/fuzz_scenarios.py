@@ -15,8 +15,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from bigfleet.sim.document_text import to_yaml
-from bigfleet.sim.fuzz import problems, random_scenario, shrink
+from bigfleet.sim.document.text import to_yaml
+from bigfleet.sim.soak.fuzz import problems, random_scenario, shrink
 
 
 def main() -> int:

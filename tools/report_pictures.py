@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from bigfleet.sim import library
-from bigfleet.sim.replay import replay_csv
-from bigfleet.sim.report import render, style
-from bigfleet.sim.scenario import Sharding
+from bigfleet.sim.replay.replay import replay_csv
+from bigfleet.sim.report.report import render, style
+from bigfleet.sim.scenario.scenario import Sharding
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 PICTURES = {"simulation-demand.svg": "Demand and supply by class", "simulation-dollars.svg": "Dollars per hour"}

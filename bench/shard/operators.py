@@ -19,7 +19,7 @@ import grpc
 import bigfleet  # noqa: F401  # before grpc: it fixes the TLS versions
 from bench._samples import spread
 from bigfleet.model.names import OPERATOR_CAPABILITIES
-from bigfleet.shard.synthetic import SESSION, Row
+from bigfleet.shard.rehearsal.synthetic import SESSION, Row
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
 UNIT = {"cpu": "2", "memory": "4Gi"}

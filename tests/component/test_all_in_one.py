@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.cli.all_in_one import MACHINES, dev_catalogue
+from bigfleet.cli.serve.all_in_one import MACHINES, dev_catalogue
 from bigfleet.transport import channel
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
 from tests.strategies.operator_client import Row, operator

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.cli import demo as command
 from bigfleet.cli.output import Output
+from bigfleet.cli.serve import demo as command
 from bigfleet.demo import scene as scene_module
 from bigfleet.demo import script
 from bigfleet.demo.app import DemoApp

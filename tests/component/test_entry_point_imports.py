@@ -15,7 +15,7 @@ BASE = (
     "bigfleet.provider.client",
     "bigfleet.provider.fake",
     "bigfleet.provider.conformance.cli",
-    "bigfleet.sim.kernel",
+    "bigfleet.virtual.kernel",
     "bigfleet.cli.bigfleet",
     "bigfleet.cli.bigfleetctl",
 )

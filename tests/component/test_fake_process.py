@@ -241,6 +241,6 @@ async def test_the_client_refuses_a_provider_with_another_name(start: Start, tmp
 def test_the_fake_runs_without_numpy() -> None:
     code = (
         "import sys; sys.modules.update(numpy=None, numba=None)\n"
-        "import bigfleet.provider.client, bigfleet.provider.fake.virtual, bigfleet.cli.fake_provider"
+        "import bigfleet.provider.client, bigfleet.provider.fake.virtual, bigfleet.cli.serve.fake_provider"
     )
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

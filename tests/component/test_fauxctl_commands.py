@@ -12,12 +12,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bigfleet.cli import fauxctl_commands, fauxctl_replay, fauxctl_soak, progress
+from bigfleet.cli import progress
 from bigfleet.cli.commands import CommandError
+from bigfleet.cli.faux import replay as fauxctl_replay
+from bigfleet.cli.faux import scenarios as fauxctl_commands
+from bigfleet.cli.faux import soak as fauxctl_soak
 from bigfleet.sim import library
-from bigfleet.sim.document import DocumentError
-from bigfleet.sim.document_schema import schema
-from bigfleet.sim.scenario import Scenario, parse_scenario
+from bigfleet.sim.document.document import DocumentError
+from bigfleet.sim.document.schema import schema
+from bigfleet.sim.scenario.scenario import Scenario, parse_scenario
 from tests.strategies.pages import assert_self_contained
 from tools.report_pictures import pictures
 

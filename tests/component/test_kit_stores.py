@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.taint import Taint
 from bigfleet.provider import kit
-from bigfleet.provider.kit.core import Snapshot
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.core import Snapshot
+from bigfleet.provider.kit.core.events import (
     ForgetFence,
     ForgetRemovals,
     Row,
@@ -24,7 +24,7 @@ from bigfleet.provider.kit.events import (
     SaveOperation,
     SaveRemoval,
 )
-from bigfleet.provider.kit.records import Host, Kind, MachineRecord, Shape
+from bigfleet.provider.kit.core.records import Host, Kind, MachineRecord, Shape
 from bigfleet.provider.kit.sqlite_store import SqliteStore
 from bigfleet.provider.kit.store import MemoryStore, StoreError
 from bigfleet.wire import provider_pb2 as pb

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bigfleet.model.machine import MachineState
-from bigfleet.shard import events as ev
+from bigfleet.shard.contract import events as ev
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2, provider_pb2_grpc, shardread_pb2, shardread_pb2_grpc
 from tests.strategies.fleet_process import Asking, rows, until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigfleet.shard import events as ev
+from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import S, World, cpu, dice, test_config
 from tools.chaos import chaos

@@ -17,8 +17,8 @@ import yaml
 from typer.testing import CliRunner
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.shard import app
-from bigfleet.shard.config import ConfigError
+from bigfleet.cli.serve.shard import app
+from bigfleet.shard.contract.config import ConfigError
 from bigfleet.shard.settings import known_settings, settings_from
 from bigfleet.transport import TransportError
 from tests.strategies.operator_client import Row, SyntheticOperator, operator

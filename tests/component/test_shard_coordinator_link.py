@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 import bigfleet.shard
-from bigfleet.shard import events as ev
-from bigfleet.shard.coordinator_link import CoordinatorLink, Standing
-from bigfleet.shard.metrics import ShardMetrics
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.coordinator_link.link import CoordinatorLink, Standing
+from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import channel
 from bigfleet.wire import capacity_pb2, coordinator_pb2
 from tests.strategies.scripted_coordinator import ScriptedCoordinator, scripted_coordinator

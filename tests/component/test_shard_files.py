@@ -17,10 +17,10 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import Taint, Toleration
-from bigfleet.shard.audit import AuditError, AuditLog
-from bigfleet.shard.events import Audit, RunStep, Table
-from bigfleet.shard.journal import JournalError, JournalFile
-from bigfleet.shard.recorder import Recorder, RecordingError, read_recording, recording_header
+from bigfleet.shard.contract.events import Audit, RunStep, Table
+from bigfleet.shard.recording.format import Recorder, RecordingError, read_recording, recording_header
+from bigfleet.shard.runtime.audit import AuditError, AuditLog
+from bigfleet.shard.runtime.journal import JournalError, JournalFile
 
 INSTANT = 1_700_000_000_123_456_789
 
@@ -47,8 +47,8 @@ def test_rows_survive_a_restart_and_erased_ones_do_not(tmp_path: Path) -> None:
 def test_a_killed_process_loses_nothing_it_wrote(tmp_path: Path) -> None:
     script = (
         "import os,sys,signal,pathlib\n"
-        "from bigfleet.shard.journal import JournalFile\n"
-        "from bigfleet.shard.events import Table\n"
+        "from bigfleet.shard.runtime.journal import JournalFile\n"
+        "from bigfleet.shard.contract.events import Table\n"
         "journal = JournalFile(pathlib.Path(sys.argv[1]), 'shard-0')\n"
         "for n in range(50): journal.write([(Table.DRAIN, f'm-{n}', str(n))])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -82,7 +82,7 @@ def test_a_corrupt_journal_is_a_start_up_error_that_names_it(tmp_path: Path) -> 
 def test_two_processes_cannot_share_a_data_directory(tmp_path: Path) -> None:
     journal = JournalFile(tmp_path, "shard-0")
     script = (
-        "import sys,pathlib\nfrom bigfleet.shard.journal import JournalFile\n"
+        "import sys,pathlib\nfrom bigfleet.shard.runtime.journal import JournalFile\n"
         "JournalFile(pathlib.Path(sys.argv[1]), 'shard-0')\n"
     )
     second = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bigfleet.shard import events as ev
-from bigfleet.shard.clock import SteadyClock
-from bigfleet.shard.loop import Conductor
-from bigfleet.shard.metrics import ShardMetrics
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.runtime.clock import SteadyClock
+from bigfleet.shard.runtime.conductor import Conductor
+from bigfleet.shard.telemetry.metrics import ShardMetrics
 
 Answer = Callable[[ev.Event, int], list[ev.Instruction]]
 ROW = (ev.Table.INTENT, "p/m-1", "{}")

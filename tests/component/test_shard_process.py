@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bigfleet.shard import events as ev
+from bigfleet.shard.contract import events as ev
 from bigfleet.transport import channel
 from bigfleet.wire import (
     capacity_pb2,
@@ -379,7 +379,7 @@ async def test_machines_actions_stories_and_explanations_can_be_read(tmp_path: P
 
 
 async def test_a_recording_started_by_an_admin_lies_in_the_data_directory(tmp_path: Path) -> None:
-    from bigfleet.shard.recorder import read_recording
+    from bigfleet.shard.recording.format import read_recording
     from bigfleet.wire import shard_pb2
 
     async with small_fleet(tmp_path, 3) as running, operator(running.address, "c-1") as cluster:

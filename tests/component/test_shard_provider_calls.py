@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from bigfleet.provider.client import ProviderEndpoint
-from bigfleet.shard import events as ev
-from bigfleet.shard.clock import SteadyClock
-from bigfleet.shard.providers import ABSENCES_REPORTED, ProviderCalls
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.provider_io.provider_calls import ABSENCES_REPORTED, ProviderCalls
+from bigfleet.shard.runtime.clock import SteadyClock
 from bigfleet.transport import Server
 from bigfleet.wire import provider_pb2, provider_pb2_grpc
 

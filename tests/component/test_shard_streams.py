@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from bigfleet.shard import events as ev
-from bigfleet.shard.clock import SteadyClock
-from bigfleet.shard.fencing import Fencing
-from bigfleet.shard.loop import Conductor
-from bigfleet.shard.metrics import ShardMetrics
-from bigfleet.shard.server import SessionStreams
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.core.state.fencing import Fencing
+from bigfleet.shard.runtime.clock import SteadyClock
+from bigfleet.shard.runtime.conductor import Conductor
+from bigfleet.shard.streams.session_streams import SessionStreams
+from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import Server
 from bigfleet.wire import capacity_pb2, shard_pb2
 from tests.strategies.operator_client import REFERENCE, Row, SyntheticOperator, operator, raw_session

@@ -15,8 +15,8 @@ import grpc
 import pytest
 
 from bigfleet.model.requirement import Operator, Requirement
-from bigfleet.shard import events as ev
-from bigfleet.shard.journal import JournalError, JournalFile
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.runtime.journal import JournalError, JournalFile
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 from tests.strategies.builders import SECOND, rollup
 from tests.strategies.fleet_process import INSTANCE_TYPE, UNIT, ZONE, Asking, of_kind, rows, until

@@ -3,8 +3,8 @@
 import pytest
 
 from bigfleet.sim import library
-from bigfleet.sim.expectations import Configured
-from bigfleet.sim.report import render
+from bigfleet.sim.report.report import render
+from bigfleet.sim.scenario.expectations import Configured
 from tests.strategies.pages import assert_self_contained
 
 SMALL = [name for name in library.shipped() if library.LARGE not in library.find(name).tags]

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from bigfleet.model.machine import MachineState
-from bigfleet.sim.scenario import parse_scenario
-from bigfleet.sim.simulation import Simulation
+from bigfleet.sim.scenario.scenario import parse_scenario
+from bigfleet.sim.world.simulation import Simulation
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2, provider_pb2_grpc
 from tests.strategies.operator_client import Row, operator

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from bigfleet.engine import Engine
-from bigfleet.shard.recorder import RecordingError
+from bigfleet.shard.recording.format import RecordingError
 from bigfleet.sim import library
-from bigfleet.sim.document import DocumentError, Nanoseconds
-from bigfleet.sim.kernel import HOUR, MINUTE, SECOND
-from bigfleet.sim.recording import decide_again, scenario_of
-from bigfleet.sim.replay import what_if
-from bigfleet.sim.scenario import PolicySettings, Preset, ShardSettings
-from bigfleet.sim.shard_settings import shard_config
+from bigfleet.sim.document.document import DocumentError, Nanoseconds
+from bigfleet.sim.replay.recording import decide_again, scenario_of
+from bigfleet.sim.replay.replay import what_if
+from bigfleet.sim.scenario.scenario import PolicySettings, Preset, ShardSettings
+from bigfleet.sim.scenario.shard_settings import shard_config
+from bigfleet.virtual.kernel import HOUR, MINUTE, SECOND
 
 
 @pytest.fixture(scope="module")

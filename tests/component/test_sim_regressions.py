@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bigfleet.sim import library
-from bigfleet.sim.fuzz import problems
-from bigfleet.sim.scenario import load_scenario
+from bigfleet.sim.scenario.scenario import load_scenario
+from bigfleet.sim.soak.fuzz import problems
 
 FOUND = sorted((Path(__file__).parents[1] / "data" / "scenarios").glob("*.yaml"))
 

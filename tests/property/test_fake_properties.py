@@ -15,9 +15,9 @@ from bigfleet.provider.fake.commands import parse_command
 from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.provider.fake.virtual import VirtualProvider
 from bigfleet.provider.kit.codec import MachineCodec
-from bigfleet.provider.kit.events import ConfigureRequested, CreateRequested, DeleteRequested, DrainRequested
-from bigfleet.provider.kit.records import Kind
-from bigfleet.sim.kernel import SECOND, Kernel
+from bigfleet.provider.kit.core.events import ConfigureRequested, CreateRequested, DeleteRequested, DrainRequested
+from bigfleet.provider.kit.core.records import Kind
+from bigfleet.virtual.kernel import SECOND, Kernel
 
 CLUSTERS = ("prod", "fault-error", "fault-timeout", "fault-slow-ok", "fault-drain-error", "fault-readiness-block")
 numbers = st.integers(0, 11)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigfleet.sim.kernel import Kernel, Timer
+from bigfleet.virtual.kernel import Kernel, Timer
 
 operations = st.lists(
     st.one_of(

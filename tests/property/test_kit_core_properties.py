@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from bigfleet.model.machine import BOUND, DRIVEN_EDGES, MachineState
-from bigfleet.provider.kit.core import Lifecycle, Rules, Timeouts
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.core import Lifecycle, Rules, Timeouts
+from bigfleet.provider.kit.core.events import (
     ROWS,
     Acknowledge,
     ConfigureRequested,
@@ -34,7 +34,7 @@ from bigfleet.provider.kit.events import (
     WorkDone,
     WorkFailed,
 )
-from bigfleet.provider.kit.records import TRANSITIONS, Host, Instance, Kind, MachineRecord, Token
+from bigfleet.provider.kit.core.records import TRANSITIONS, Host, Instance, Kind, MachineRecord, Token
 from bigfleet.provider.kit.store import MemoryStore
 
 IDS = [f"m{n}" for n in range(3)]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from bigfleet.engine.batches import Rollup
 from bigfleet.model.resources import Resources
-from bigfleet.shard import codec
-from bigfleet.shard import events as ev
-from bigfleet.shard.machine_codec import MachineDecoder, Undecodable
-from bigfleet.shard.rollup_codec import RollupDecoder, RollupError, raw_body, raw_rollup
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.provider_io.machine_codec import MachineDecoder, Undecodable
+from bigfleet.shard.streams import codec
+from bigfleet.shard.streams.rollup_codec import RollupDecoder, RollupError, raw_body, raw_rollup
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
 NAMES = st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bigfleet.engine.batches import Stamp
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import bucket_for
-from bigfleet.shard.counts import MICRO
-from bigfleet.shard.records import Fleet
+from bigfleet.shard.core.state.counts import MICRO
+from bigfleet.shard.core.state.fleet import Fleet
 from tests.strategies.shard_world import shape_of
 
 SHAPES = (shape_of("p", price=0.35), shape_of("p", price=2.0))

@@ -6,10 +6,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.resources import Resources
-from bigfleet.sim.cluster import Cluster
-from bigfleet.sim.document import Amounts
-from bigfleet.sim.pods import Kinds
-from bigfleet.sim.shapes import Colocation, PodShape, SpreadSpec
+from bigfleet.sim.document.document import Amounts
+from bigfleet.sim.scenario.shapes import Colocation, PodShape, SpreadSpec
+from bigfleet.sim.world.cluster import Cluster
+from bigfleet.sim.world.pods import Kinds
 
 KINDS = Kinds(
     {

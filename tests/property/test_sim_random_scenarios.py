@@ -2,10 +2,10 @@
 
 import pytest
 
-from bigfleet.sim.document_text import to_yaml
-from bigfleet.sim.expectations import Running
-from bigfleet.sim.fuzz import problems, random_scenario, shrink
-from bigfleet.sim.scenario import parse_scenario
+from bigfleet.sim.document.text import to_yaml
+from bigfleet.sim.scenario.expectations import Running
+from bigfleet.sim.scenario.scenario import parse_scenario
+from bigfleet.sim.soak.fuzz import problems, random_scenario, shrink
 
 CHUNKS = 20
 SEEDS = range(200)

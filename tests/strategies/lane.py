@@ -11,8 +11,8 @@ import sys
 import numpy as np
 from numba.core import config
 
-from bigfleet.engine.jit import I8, kernel
-from bigfleet.engine.view import View, view
+from bigfleet.engine.kernels.jit import I8, kernel
+from bigfleet.engine.kernels.view import View, view
 from tests.strategies.differential import compared
 from tests.strategies.fleets import Size
 

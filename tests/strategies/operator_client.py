@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from bigfleet.shard.synthetic import ALL_CAPABILITIES, REFERENCE, SESSION, Row, SyntheticOperator
+from bigfleet.shard.rehearsal.synthetic import ALL_CAPABILITIES, REFERENCE, SESSION, Row, SyntheticOperator
 from bigfleet.transport import PLAINTEXT, TlsFiles, channel
 
 __all__ = ["ALL_CAPABILITIES", "REFERENCE", "Row", "SyntheticOperator", "operator", "raw_session"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from bigfleet.shard.coordinator_link import REDIRECT
+from bigfleet.shard.coordinator_link.link import REDIRECT
 from bigfleet.transport import Server
 from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
 

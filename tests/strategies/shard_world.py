@@ -18,10 +18,10 @@ from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import MachineState
 from bigfleet.model.names import OPERATOR_CAPABILITIES
 from bigfleet.model.resources import Resources
-from bigfleet.shard import events as ev
-from bigfleet.shard.config import ShardConfig
-from bigfleet.shard.core import ShardCore
-from bigfleet.shard.decisions import take_step
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.config import ShardConfig
+from bigfleet.shard.contract.step_result import take_step
+from bigfleet.shard.core.core import ShardCore
 from tests.oracle.step import Oracle
 from tests.strategies.builders import SECOND, START, NeedLine, need, rollup
 

@@ -8,11 +8,13 @@ from bigfleet.cli.commands import Subcommand, run
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand(
-        "all-in-one", "bigfleet.cli.all_in_one", "Run a shard and a pretend fleet in one process.", extra="shard"
+        "all-in-one", "bigfleet.cli.serve.all_in_one", "Run a shard and a pretend fleet in one process.", extra="shard"
     ),
-    Subcommand("demo", "bigfleet.cli.demo", "Watch a small pretend fleet being run.", extra="shard"),
-    Subcommand("fake-provider", "bigfleet.cli.fake_provider", "Serve a pretend fleet on this machine."),
-    Subcommand("shard", "bigfleet.cli.shard", "Run a part of the fleet: hold sessions, decide, act.", extra="shard"),
+    Subcommand("demo", "bigfleet.cli.serve.demo", "Watch a small pretend fleet being run.", extra="shard"),
+    Subcommand("fake-provider", "bigfleet.cli.serve.fake_provider", "Serve a pretend fleet on this machine."),
+    Subcommand(
+        "shard", "bigfleet.cli.serve.shard", "Run a part of the fleet: hold sessions, decide, act.", extra="shard"
+    ),
 )
 
 app = typer.Typer(no_args_is_help=True)

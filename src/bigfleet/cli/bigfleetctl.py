@@ -5,13 +5,15 @@ import typer
 from bigfleet.cli.commands import Subcommand, run
 
 SUBCOMMANDS = (
-    Subcommand("needs", "bigfleet.cli.reading:needs_app", "What clusters want from a shard, and what they got."),
-    Subcommand("machines", "bigfleet.cli.reading:machines_app", "A shard's machines: state, owner, what they serve."),
-    Subcommand("actions", "bigfleet.cli.reading:actions_app", "What a shard did and does, newest first."),
-    Subcommand("explain", "bigfleet.cli.explaining:app", "Why a need got what it got, and what would satisfy it."),
-    Subcommand("story", "bigfleet.cli.reading:story_app", "The recent history of one machine."),
-    Subcommand("rails", "bigfleet.cli.rails:app", "Read or flip a shard's kill switch and dry run."),
-    Subcommand("certs", "bigfleet.cli.certs", "Make a development authority and role certificates."),
+    Subcommand("needs", "bigfleet.cli.ctl.reading:needs_app", "What clusters want from a shard, and what they got."),
+    Subcommand(
+        "machines", "bigfleet.cli.ctl.reading:machines_app", "A shard's machines: state, owner, what they serve."
+    ),
+    Subcommand("actions", "bigfleet.cli.ctl.reading:actions_app", "What a shard did and does, newest first."),
+    Subcommand("explain", "bigfleet.cli.ctl.explaining:app", "Why a need got what it got, and what would satisfy it."),
+    Subcommand("story", "bigfleet.cli.ctl.reading:story_app", "The recent history of one machine."),
+    Subcommand("rails", "bigfleet.cli.ctl.rails:app", "Read or flip a shard's kill switch and dry run."),
+    Subcommand("certs", "bigfleet.cli.ctl.certs", "Make a development authority and role certificates."),
 )
 
 app = typer.Typer(no_args_is_help=True)

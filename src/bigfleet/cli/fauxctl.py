@@ -9,9 +9,11 @@ from bigfleet.cli.commands import CommandError
 
 def main() -> None:
     try:
-        from bigfleet.cli import fauxctl_commands, fauxctl_replay, fauxctl_soak
-        from bigfleet.shard.recorder import RecordingError
-        from bigfleet.sim.document import DocumentError
+        from bigfleet.cli.faux import replay as fauxctl_replay
+        from bigfleet.cli.faux import scenarios as fauxctl_commands
+        from bigfleet.cli.faux import soak as fauxctl_soak
+        from bigfleet.shard.recording.format import RecordingError
+        from bigfleet.sim.document.document import DocumentError
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "bigfleet":

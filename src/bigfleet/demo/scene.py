@@ -26,8 +26,8 @@ from bigfleet.provider.fake.catalogue import LATENCIES, Catalogue, parse_catalog
 from bigfleet.provider.fake.commands import BreakMachines, Choice, RepairMachines
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.shard.process import ShardProcess
+from bigfleet.shard.rehearsal.synthetic import SyntheticOperator
 from bigfleet.shard.settings import settings_from
-from bigfleet.shard.synthetic import SyntheticOperator
 from bigfleet.transport import channel
 
 # Waits a person would have to sit through are short; everything else is as in production.

@@ -11,7 +11,7 @@ from bigfleet.model.names import ZONE_LABEL
 from bigfleet.model.penalty import bucket_for
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.provider.fake.offerings import RACK_LABEL
-from bigfleet.shard.synthetic import Row
+from bigfleet.shard.rehearsal.synthetic import Row
 from bigfleet.wire import capacity_pb2
 
 BATCH, WEB, SERVICE, CRITICAL = 100, 500, 1000, 1_000_000

@@ -14,9 +14,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bigfleet.engine import jit
-from bigfleet.engine.actions import NO_ACQUISITIONS, Acquisitions, Names, all_actions, bindings, shares
-from bigfleet.engine.assign import (
+from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
+from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.decide.assign import (
     SHORTS,
     begin_assign,
     count_pending,
@@ -24,23 +24,9 @@ from bigfleet.engine.assign import (
     order_pending,
     serve_pending,
 )
-from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
-from bigfleet.engine.capacity import FreeCapacity
-from bigfleet.engine.catalog import Catalog
-from bigfleet.engine.columns import grown, room
-from bigfleet.engine.demand import Demand
-from bigfleet.engine.entries import build_entries
-from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, copied, explain
-from bigfleet.engine.fleet import NEVER, Fleet
-from bigfleet.engine.fold import fold_gangs
-from bigfleet.engine.ids import LIVE, USED
-from bigfleet.engine.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
-from bigfleet.engine.need import Needs
-from bigfleet.engine.openings import Openings
-from bigfleet.engine.outcome import Latest, Reporter, StepResult
-from bigfleet.engine.policy import Policy
-from bigfleet.engine.preempt import take_draining, take_victims, wanting
-from bigfleet.engine.reclaim import (
+from bigfleet.engine.decide.fold import fold_gangs
+from bigfleet.engine.decide.preempt import take_draining, take_victims, wanting
+from bigfleet.engine.decide.reclaim import (
     BINDINGS,
     CAPPED,
     COUNT,
@@ -56,12 +42,7 @@ from bigfleet.engine.reclaim import (
     survey,
     token_time,
 )
-from bigfleet.engine.results import AvailableCapacity, NeedKey, RollupOutcome
-from bigfleet.engine.shortfall import ShortfallBatch, age_parts, count_parts, next_change
-from bigfleet.engine.tally import Columns, Counts
-from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
-from bigfleet.engine.verdict import VerdictBatch
-from bigfleet.engine.victims import (
+from bigfleet.engine.decide.victims import (
     BLOCKS,
     TAKES,
     Victims,
@@ -71,14 +52,33 @@ from bigfleet.engine.victims import (
     make_blocks,
     victim_slots,
 )
-from bigfleet.engine.view import kept
-from bigfleet.engine.workbench import Workbench
-from bigfleet.engine.world import (
+from bigfleet.engine.decide.workbench import Workbench
+from bigfleet.engine.decide.world import (
     Bindings,
     Pairs,
     Rules,
     World,
 )
+from bigfleet.engine.demand.demand import Demand
+from bigfleet.engine.demand.entries import build_entries
+from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, copied, explain
+from bigfleet.engine.fleet.fleet import NEVER, Fleet
+from bigfleet.engine.fleet.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
+from bigfleet.engine.fleet.openings import Openings
+from bigfleet.engine.fleet.tally import Columns, Counts
+from bigfleet.engine.kernels import jit
+from bigfleet.engine.kernels.columns import grown, room
+from bigfleet.engine.kernels.ids import LIVE, USED
+from bigfleet.engine.kernels.view import kept
+from bigfleet.engine.outcome.actions import NO_ACQUISITIONS, Acquisitions, Names, all_actions, bindings, shares
+from bigfleet.engine.outcome.capacity import FreeCapacity
+from bigfleet.engine.outcome.need_names import Needs
+from bigfleet.engine.outcome.outcome import Latest, Reporter, StepResult
+from bigfleet.engine.outcome.shortfall import ShortfallBatch, age_parts, count_parts, next_change
+from bigfleet.engine.outcome.verdict import VerdictBatch
+from bigfleet.engine.policy import Policy
+from bigfleet.engine.results import AvailableCapacity, NeedKey, RollupOutcome
+from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
 
 Probe = Callable[[str], None]
 

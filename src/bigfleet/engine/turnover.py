@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.catalog import Catalog
-from bigfleet.engine.demand import Demand
-from bigfleet.engine.fleet import Fleet
-from bigfleet.engine.units import MAX_SPLITS
+from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.demand.demand import Demand
+from bigfleet.engine.fleet.fleet import Fleet
+from bigfleet.engine.fleet.partitions import MAX_SPLITS
 
 # So much may be added to any table before giving back pays; deriving everything anew costs by the machine.
 ROOM, MACHINES_PER_ROOM = 4096, 16

@@ -18,26 +18,26 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from bigfleet.engine import Engine
-from bigfleet.shard import collecting
-from bigfleet.shard.attribution import EVERY_CYCLES, probe_lines
-from bigfleet.shard.audit import AuditLog
-from bigfleet.shard.clock import SteadyClock
-from bigfleet.shard.coordinator_link import CoordinatorLink
-from bigfleet.shard.core import ShardCore
-from bigfleet.shard.events import StepDone
-from bigfleet.shard.gauges import publish_gauges
-from bigfleet.shard.inspecting import needs_of_last_step
-from bigfleet.shard.journal import JournalFile
-from bigfleet.shard.loop import Conductor
-from bigfleet.shard.metrics import ShardMetrics
-from bigfleet.shard.providers import ProviderCalls
-from bigfleet.shard.reading import AdminService, ReadService
-from bigfleet.shard.recording import Recording
-from bigfleet.shard.server import SessionStreams
+from bigfleet.shard.contract.events import StepDone
+from bigfleet.shard.coordinator_link.link import CoordinatorLink
+from bigfleet.shard.coordinator_link.report import standing_of
+from bigfleet.shard.core.core import ShardCore
+from bigfleet.shard.provider_io.provider_calls import ProviderCalls
+from bigfleet.shard.read.inspecting import needs_of_last_step
+from bigfleet.shard.read.service import AdminService, ReadService
+from bigfleet.shard.recording.snapshot import snapshot_step
+from bigfleet.shard.recording.switch import Recording
+from bigfleet.shard.runtime import gc_tuning as collecting
+from bigfleet.shard.runtime.audit import AuditLog
+from bigfleet.shard.runtime.clock import SteadyClock
+from bigfleet.shard.runtime.conductor import Conductor
+from bigfleet.shard.runtime.engine_thread import Decided, EngineThread
+from bigfleet.shard.runtime.journal import JournalFile
 from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
-from bigfleet.shard.snapshot import snapshot_step
-from bigfleet.shard.standing import standing_of
-from bigfleet.shard.stepping import Decided, EngineThread
+from bigfleet.shard.streams.session_streams import SessionStreams
+from bigfleet.shard.telemetry.gauges import publish_gauges
+from bigfleet.shard.telemetry.metrics import ShardMetrics
+from bigfleet.shard.telemetry.shortage_probe import EVERY_CYCLES, probe_lines
 from bigfleet.transport import Server, channel
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
@@ -45,8 +45,8 @@ from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
 if TYPE_CHECKING:
     from bigfleet.engine.results import Action
     from bigfleet.provider.client import ProviderEndpoint
-    from bigfleet.shard.config import ShardConfig
-    from bigfleet.shard.events import Audit, Event
+    from bigfleet.shard.contract.config import ShardConfig
+    from bigfleet.shard.contract.events import Audit, Event
 
 log = structlog.get_logger(__name__)
 
@@ -301,7 +301,7 @@ class ShardProcess:
                 self._log.info("dialing out-of-tree provider", provider=endpoint.name, addr=endpoint.address)
             return endpoints
         # Imported here: a shard that runs machines has no use for code that pretends to.
-        from bigfleet.shard.pretending import pretend_provider
+        from bigfleet.shard.rehearsal.pretending import pretend_provider
 
         return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings, self.config.id))]
 

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from bigfleet.provider.client import ProviderEndpoint
-from bigfleet.shard import config
-from bigfleet.shard.config import ConfigError, ShardConfig, duration, option_name, read_settings, setting
+from bigfleet.shard.contract import config
+from bigfleet.shard.contract.config import ConfigError, ShardConfig, duration, option_name, read_settings, setting
 from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
 
 # What the core is told by the shell, and so nobody else may set.

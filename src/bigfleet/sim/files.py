@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bigfleet.sim.document import DocumentError
-from bigfleet.sim.document_text import to_yaml
-from bigfleet.sim.kernel import SECOND
+from bigfleet.sim.document.document import DocumentError
+from bigfleet.sim.document.text import to_yaml
 from bigfleet.sim.library import Finished
-from bigfleet.sim.meter import Sample
-from bigfleet.sim.report import render
+from bigfleet.sim.report.report import render
+from bigfleet.sim.world.meter import Sample
+from bigfleet.virtual.kernel import SECOND
 
 _METRICS = {
     "machines": "states",

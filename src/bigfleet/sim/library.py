@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bigfleet.sim.document import DocumentError
-from bigfleet.sim.scenario import Scenario, load_scenario, shipped_file
-from bigfleet.sim.simulation import Simulation
-from bigfleet.sim.summary import summarise
+from bigfleet.sim.document.document import DocumentError
+from bigfleet.sim.scenario.scenario import Scenario, load_scenario, shipped_file
+from bigfleet.sim.world.simulation import Simulation
+from bigfleet.sim.world.summary import summarise
 
 LARGE = "large"
 """Tag of scenarios that take minutes: they are run by name only."""

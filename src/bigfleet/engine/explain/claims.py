@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.rows import FOLDED, GANG
-from bigfleet.engine.world import LOG_USED
+from bigfleet.engine.decide.world import LOG_USED
+from bigfleet.engine.demand.rows import FOLDED, GANG
 
 if TYPE_CHECKING:
+    from bigfleet.engine.decide.world import World
     from bigfleet.engine.engine import Engine, StepResult
     from bigfleet.engine.results import NeedKey
-    from bigfleet.engine.world import World
 
 
 class Standing(IntEnum):

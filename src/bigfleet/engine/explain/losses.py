@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigfleet.engine.cells import CONFIGURED, DELETING, DRAINING, FAILED, IDLE, SPECULATIVE
+from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN, SATISFIABLE
 from bigfleet.engine.explain.explanation import Granted, Lost, Source, Why
 from bigfleet.engine.explain.misses import near_misses
-from bigfleet.engine.rows import GANG, PARKED, PLAIN, SATISFIABLE
-from bigfleet.engine.verdict import FreeSupply
+from bigfleet.engine.fleet.cells import CONFIGURED, DELETING, DRAINING, FAILED, IDLE, SPECULATIVE
+from bigfleet.engine.outcome.verdict import FreeSupply
 from bigfleet.model.penalty import bucket_dollars
 
 if TYPE_CHECKING:

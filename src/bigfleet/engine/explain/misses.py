@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigfleet.engine.cells import IDLE, SPECULATIVE
 from bigfleet.engine.explain.explanation import Lost, Why
 from bigfleet.engine.explain.supply import meets
+from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
 from bigfleet.model.taint import tolerates
 
 if TYPE_CHECKING:

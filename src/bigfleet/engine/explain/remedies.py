@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import DemandBatch, Ids, MachineBatch, Rollup, Shape
-from bigfleet.engine.cells import CONFIGURED, IDLE
+from bigfleet.engine.demand.rows import NO_TIME, PARKED
 from bigfleet.engine.explain.claims import Standing, entry_of_row, rows_of, rows_of_entry, standing_of
 from bigfleet.engine.explain.explanation import HigherPriority, MoreSupply, Remedy, RemedyKind, WithoutConstraint
 from bigfleet.engine.explain.supply import offers_for
 from bigfleet.engine.explain.whatif import stepped
-from bigfleet.engine.rows import NO_TIME, PARKED
+from bigfleet.engine.fleet.cells import CONFIGURED, IDLE
 from bigfleet.model.profile import Profile
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.catalog import UNNAMED
-from bigfleet.engine.rows import GANG, PLAIN
+from bigfleet.engine.catalog.catalog import UNNAMED
+from bigfleet.engine.demand.rows import GANG, PLAIN
 from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.taint import tolerates
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Shape
+    from bigfleet.engine.decide.world import World
     from bigfleet.engine.engine import Engine, StepResult
-    from bigfleet.engine.need import Needs
-    from bigfleet.engine.world import World
+    from bigfleet.engine.outcome.need_names import Needs
     from bigfleet.model.profile import Profile
 
 # Kinds proposed per domain: the cheapest ones.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from bigfleet.engine.view import View
+from bigfleet.engine.kernels.view import View
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import DemandBatch, MachineBatch

@@ -16,8 +16,8 @@ import structlog
 from bigfleet.provider.fake.catalogue import Catalogue
 from bigfleet.provider.fake.cloud import Cloud, Outcome
 from bigfleet.provider.fake.commands import Command, Hold, Release
-from bigfleet.provider.kit.events import Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
-from bigfleet.provider.kit.records import Host, Instance, Kind, MachineRecord
+from bigfleet.provider.kit.core.events import Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
+from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.runtime import Runtime
 
 log = structlog.get_logger(__name__)

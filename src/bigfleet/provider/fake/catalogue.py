@@ -18,9 +18,9 @@ from bigfleet.provider.fake.commands import Command, read_command
 from bigfleet.provider.fake.faults import REFERENCE_FAULTS, TRANSITIONS, Fault, read_fault
 from bigfleet.provider.fake.fields import CatalogueError, Fields
 from bigfleet.provider.fake.offerings import Offering, read_offering
-from bigfleet.provider.kit.core import Timeouts
-from bigfleet.provider.kit.records import Instance, Kind
-from bigfleet.sim.kernel import MILLISECOND, MINUTE, SECOND, Duration
+from bigfleet.provider.kit.core.core import Timeouts
+from bigfleet.provider.kit.core.records import Instance, Kind
+from bigfleet.virtual.kernel import MILLISECOND, MINUTE, SECOND, Duration
 
 
 @dataclass(frozen=True, slots=True)

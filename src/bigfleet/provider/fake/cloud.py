@@ -37,9 +37,9 @@ from bigfleet.provider.fake.commands import (
 from bigfleet.provider.fake.faults import Effect, FaultBook
 from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.provider.fake.limits import TokenBucket
-from bigfleet.provider.kit.events import Described, Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
-from bigfleet.provider.kit.records import Instance, Kind, MachineRecord
-from bigfleet.sim.kernel import SECOND
+from bigfleet.provider.kit.core.events import Described, Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
+from bigfleet.provider.kit.core.records import Instance, Kind, MachineRecord
+from bigfleet.virtual.kernel import SECOND
 
 NOTICED_RISK = 0.99
 """The interruption probability a spot host publishes once its notice has come."""

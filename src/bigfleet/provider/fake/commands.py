@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.provider.fake.faults import TRANSITIONS, Fault, read_fault
 from bigfleet.provider.fake.fields import CatalogueError, Fields
-from bigfleet.provider.kit.records import Kind, MachineRecord
+from bigfleet.provider.kit.core.records import Kind, MachineRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bigfleet.provider.fake.fields import Fields
-from bigfleet.provider.kit.records import Kind, MachineRecord
+from bigfleet.provider.kit.core.records import Kind, MachineRecord
 
 TRANSITIONS = {kind.value: kind for kind in Kind}
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from bigfleet.sim.kernel import SECOND, Duration, KernelError
+from bigfleet.virtual.kernel import SECOND, Duration, KernelError
 
 T = TypeVar("T")
 

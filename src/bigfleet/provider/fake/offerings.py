@@ -17,7 +17,7 @@ from bigfleet.model.quantity import QuantityError, parse_quantity
 from bigfleet.model.taint import Taint
 from bigfleet.provider.fake.fields import CatalogueError, Fields
 from bigfleet.provider.fake.instance_types import known_instance_types
-from bigfleet.provider.kit.records import Host, Instance
+from bigfleet.provider.kit.core.records import Host, Instance
 
 RACK_LABEL: Final = "topology.bigfleet/rack"
 

@@ -13,8 +13,8 @@ from bigfleet.model.machine import MachineState
 from bigfleet.provider.fake.catalogue import Catalogue
 from bigfleet.provider.fake.cloud import Cloud, Outcome
 from bigfleet.provider.fake.commands import Command, Release
-from bigfleet.provider.kit.core import Lifecycle, Page, Rules
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.core import Lifecycle, Page, Rules
+from bigfleet.provider.kit.core.events import (
     ROWS,
     Acknowledge,
     ConfigureRequested,
@@ -34,8 +34,8 @@ from bigfleet.provider.kit.events import (
     WorkDone,
     WorkFailed,
 )
-from bigfleet.provider.kit.records import Host, Instance, Kind, MachineRecord
-from bigfleet.sim.kernel import SECOND, Action, Kernel, Timer
+from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
+from bigfleet.virtual.kernel import SECOND, Action, Kernel, Timer
 
 _ROWS = frozenset(ROWS)
 

@@ -16,11 +16,11 @@ The guide is docs/provider-author-guide.md; `examples/skeleton_provider.py` is a
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.taint import Taint
 from bigfleet.provider.kit.author import Created, Handle, Provider
-from bigfleet.provider.kit.core import Timeouts
+from bigfleet.provider.kit.core.core import Timeouts
+from bigfleet.provider.kit.core.records import Host, Instance, Kind
+from bigfleet.provider.kit.core.records import MachineRecord as Machine
 from bigfleet.provider.kit.flags import Flags, parse_flags
 from bigfleet.provider.kit.offerings import Offering, read_offerings, spread
-from bigfleet.provider.kit.records import Host, Instance, Kind
-from bigfleet.provider.kit.records import MachineRecord as Machine
 from bigfleet.provider.kit.runtime import Options
 from bigfleet.provider.kit.serve import ProviderProcess, serve
 from bigfleet.provider.kit.sqlite_store import SqliteStore

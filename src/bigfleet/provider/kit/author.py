@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bigfleet.provider.kit.records import Host, Instance, Kind, MachineRecord
+from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.threads import DaemonThreads
 
 # Calls wait for a thread on their transition's time, so there must be enough for a whole burst of purchases.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bigfleet.provider.kit.fleet import Page
-from bigfleet.provider.kit.records import MachineRecord, Shape
+from bigfleet.provider.kit.core.fleet import Page
+from bigfleet.provider.kit.core.records import MachineRecord, Shape
 from bigfleet.wire import provider_pb2 as pb
 
 _LIST_MACHINE = b"\x0a"  # MachineList.machines, field 1, length-delimited

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import replace
 
 from bigfleet.provider.kit.author import Backend, Created, Handle
-from bigfleet.provider.kit.records import Instance, MachineRecord
+from bigfleet.provider.kit.core.records import Instance, MachineRecord
 
 CREATE_ERROR_LABEL = "conformance.fault/create"
 CONFIGURE_ERROR = "fault-error"

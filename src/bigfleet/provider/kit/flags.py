@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bigfleet.provider.kit.core import Timeouts
+from bigfleet.provider.kit.core.core import Timeouts
 from bigfleet.transport import TlsFiles
 
 DEFAULT_METRICS_ADDR = ":9090"

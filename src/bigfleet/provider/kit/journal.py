@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import structlog
 
-from bigfleet.provider.kit.events import Row
+from bigfleet.provider.kit.core.events import Row
 from bigfleet.provider.kit.store import Store, StoreError
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from bigfleet.model.machine import MachineState
-from bigfleet.provider.kit.records import Kind
+from bigfleet.provider.kit.core.records import Kind
 
 _BACKEND_SECONDS = (0.01, 0.1, 1, 5, 15, 30, 60, 120, 300, 600, 1800)
 _RPC_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bigfleet.model.machine import CapacityType
-from bigfleet.provider.kit.records import Instance
+from bigfleet.provider.kit.core.records import Instance
 
 _CAPACITY_TYPES = {
     "on_demand": CapacityType.ON_DEMAND,

@@ -15,8 +15,8 @@ import structlog
 
 from bigfleet.provider.kit.author import Backend
 from bigfleet.provider.kit.codec import MachineCodec
-from bigfleet.provider.kit.core import InstanceError, Lifecycle, Rules, Timeouts
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.core import InstanceError, Lifecycle, Rules, Timeouts
+from bigfleet.provider.kit.core.events import (
     ROWS,
     Acknowledge,
     ConfirmReady,
@@ -40,10 +40,10 @@ from bigfleet.provider.kit.events import (
     WorkDone,
     WorkFailed,
 )
-from bigfleet.provider.kit.inventory import survey
+from bigfleet.provider.kit.core.inventory import survey
+from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.journal import Journal, resolve
 from bigfleet.provider.kit.metrics import KitMetrics
-from bigfleet.provider.kit.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.redact import redact
 from bigfleet.provider.kit.store import Store, StoreError
 

@@ -17,7 +17,7 @@ from typing import cast
 import structlog
 
 from bigfleet.provider.kit.author import Backend, Provider
-from bigfleet.provider.kit.core import InstanceError
+from bigfleet.provider.kit.core.core import InstanceError
 from bigfleet.provider.kit.faults import FaultyBackend
 from bigfleet.provider.kit.flags import DEFAULT_METRICS_ADDR, AddFlags, Flags, parse_flags
 from bigfleet.provider.kit.metrics import KitMetrics

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import structlog
 
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.events import (
     ConfigureRequested,
     CreateRequested,
     DeleteRequested,
@@ -21,7 +21,7 @@ from bigfleet.provider.kit.events import (
     Refusal,
     Request,
 )
-from bigfleet.provider.kit.records import TEXT_LIMIT, Token
+from bigfleet.provider.kit.core.records import TEXT_LIMIT, Token
 from bigfleet.provider.kit.runtime import RefusedError, Runtime
 from bigfleet.transport import Kind as Role
 from bigfleet.transport import require

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.events import (
     ForgetFence,
     ForgetRemovals,
     Row,
@@ -22,8 +22,8 @@ from bigfleet.provider.kit.events import (
     SaveOperation,
     SaveRemoval,
 )
-from bigfleet.provider.kit.fleet import Snapshot
-from bigfleet.provider.kit.records import Kind, MachineRecord
+from bigfleet.provider.kit.core.fleet import Snapshot
+from bigfleet.provider.kit.core.records import Kind, MachineRecord
 from bigfleet.provider.kit.store import StoreError, new_generation
 
 SCHEMA_VERSION = 1

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
-from bigfleet.provider.kit.events import (
+from bigfleet.provider.kit.core.events import (
     ForgetFence,
     ForgetRemovals,
     Row,
@@ -20,8 +20,8 @@ from bigfleet.provider.kit.events import (
     SaveOperation,
     SaveRemoval,
 )
-from bigfleet.provider.kit.fleet import Snapshot
-from bigfleet.provider.kit.records import Kind, MachineRecord
+from bigfleet.provider.kit.core.fleet import Snapshot
+from bigfleet.provider.kit.core.records import Kind, MachineRecord
 
 
 class StoreError(Exception):

@@ -1,0 +1,58 @@
+"""`bigfleetctl rails`: a shard's kill switch and dry run, read and flipped; what is set survives restarts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import grpc
+import typer
+
+from bigfleet.cli.commands import CommandError
+from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Shard, Timeout, at
+from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.output import Output, OutputOption, print_record
+from bigfleet.transport.certificates import TlsFiles
+from bigfleet.wire import capacity_pb2, shard_pb2_grpc
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def rails(
+    pause: Annotated[bool, typer.Option("--pause", help="Decide and report, execute nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="As --pause, and log what would have been done.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Act again.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for whoever finds it switched on.")] = "",
+    shard: Shard = DEFAULT_SHARD,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    insecure: Insecure = False,
+    timeout: Timeout = 10.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the rails of a shard, or flip them.
+
+    bigfleetctl rails --pause --reason "provider incident 4711"
+    bigfleetctl rails --resume
+    """
+    if pause + dry_run + resume > 1:
+        raise CommandError("give one of --pause, --dry-run and --resume")
+    request = capacity_pb2.SetRailsRequest()
+    if pause or dry_run or resume:
+        request.rails.CopyFrom(capacity_pb2.Rails(actuation_paused=pause, dry_run=dry_run, reason=reason))
+    elif reason:
+        raise CommandError("--reason goes with --pause, --dry-run or --resume")
+    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
+    print_record(caller.ask(lambda to: _set(to, request)), output)
+
+
+async def _set(to: grpc.aio.Channel, request: capacity_pb2.SetRailsRequest) -> dict[str, Any]:
+    effective = (await shard_pb2_grpc.ShardAdminStub(to).SetRails(request)).effective
+    return {
+        "paused": effective.actuation_paused,
+        "dry_run": effective.dry_run,
+        "reason": effective.reason or "-",
+        "set_by": effective.set_by or "-",
+        "set_at": at(effective.set_at_unix_nanos),
+    }

@@ -1,0 +1,216 @@
+"""`bigfleetctl needs`, `machines`, `actions` and `story`: what a shard knows, as tables or JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from bigfleet.cli.commands import CommandError
+from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, amounts, as_json, at, gathered
+from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.output import Output, OutputOption, print_records
+from bigfleet.model.machine import MachineState
+from bigfleet.transport.certificates import TlsFiles
+from bigfleet.wire import provider_pb2, shardread_pb2, shardread_pb2_grpc
+
+needs_app = typer.Typer(add_completion=False)
+machines_app = typer.Typer(add_completion=False)
+actions_app = typer.Typer(add_completion=False)
+story_app = typer.Typer(add_completion=False)
+
+Cluster = Annotated[str, typer.Option("--cluster", help="Only this cluster.")]
+InstanceType = Annotated[str, typer.Option("--instance-type", help="Only this instance type.")]
+Zone = Annotated[str, typer.Option("--zone", help="Only this zone.")]
+Provider = Annotated[str, typer.Option("--provider", help="Only this provider.")]
+
+_STATES = {state.label.lower(): provider_pb2.MachineState.ValueType(state) for state in MachineState}
+_KINDS = {
+    name.removeprefix("ACTION_KIND_").lower(): shardread_pb2.ActionKind.ValueType(number)
+    for name, number in shardread_pb2.ActionKind.items()
+    if number
+}
+
+
+@needs_app.command()
+def needs(
+    shard: Shard = DEFAULT_SHARD,
+    cluster: Cluster = "",
+    unmet: Annotated[bool, typer.Option("--unmet", help="Only needs that did not get everything.")] = False,
+    limit: Limit = 0,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    insecure: Insecure = False,
+    timeout: Timeout = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List what clusters want, in the order the shard serves them, and what they got in its last cycle.
+
+    Ask `bigfleetctl explain` why a need is unmet.
+    """
+    request = shardread_pb2.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
+    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
+    frames = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).InspectNeeds(request)))
+    views = [frame.need for frame in frames if frame.HasField("need")]
+    chosen = [view for view in views if not (unmet and view.satisfied)][: limit or None]
+    print_records(_rows(chosen, _need_row, output), output)
+
+
+@machines_app.command()
+def machines(
+    shard: Shard = DEFAULT_SHARD,
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only this state; repeat for several.")] = None,
+    cluster: Cluster = "",
+    instance_type: InstanceType = "",
+    zone: Zone = "",
+    provider: Provider = "",
+    machine: Annotated[str, typer.Option("--machine", help="Only this machine.")] = "",
+    limit: Limit = 0,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    insecure: Insecure = False,
+    timeout: Timeout = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List a shard's machines in order of provider and id."""
+    request = shardread_pb2.ListMachinesRequest(
+        states=[_named(_STATES, word, "--state") for word in state or ()],
+        cluster_id=cluster,
+        instance_type=instance_type,
+        zone=zone,
+        provider=provider,
+        machine_id=machine,
+        limit=limit,
+    )
+    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
+    pages = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(request)))
+    print_records(_rows([view for page in pages for view in page.machines], _machine_row, output), output)
+
+
+@actions_app.command()
+def actions(
+    shard: Shard = DEFAULT_SHARD,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help=f"Only this kind ({', '.join(_KINDS)}); repeat for several.")
+    ] = None,
+    cluster: Cluster = "",
+    instance_type: InstanceType = "",
+    zone: Zone = "",
+    provider: Provider = "",
+    machine: Annotated[str, typer.Option("--machine", help="Only this machine.")] = "",
+    outcome: Annotated[str, typer.Option("--outcome", help="Only this outcome, e.g. success or suppressed.")] = "",
+    limit: Limit = 50,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    insecure: Insecure = False,
+    timeout: Timeout = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List what a shard did, newest first; what is still being carried out has no outcome yet.
+
+    A shard remembers some thousands; its audit log has them all.
+    """
+    request = shardread_pb2.ListActionsRequest(
+        kinds=[_named(_KINDS, word, "--kind") for word in kind or ()],
+        cluster_id=cluster,
+        instance_type=instance_type,
+        zone=zone,
+        provider=provider,
+        machine_id=machine,
+        outcome=outcome,
+        limit=limit,
+    )
+    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
+    pages = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListActions(request)))
+    print_records(_rows([view for page in pages for view in page.actions], _action_row, output), output)
+
+
+@story_app.command()
+def story(
+    machine: Annotated[str, typer.Argument(help="Machine id.")],
+    shard: Shard = DEFAULT_SHARD,
+    provider: Annotated[str, typer.Option("--provider", help="Needed when two providers use the same id.")] = "",
+    limit: Limit = 0,
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
+    tls_ca: TlsCa = "",
+    insecure: Insecure = False,
+    timeout: Timeout = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Tell what happened to one machine, oldest first."""
+    request = shardread_pb2.StoryRequest(machine_id=machine, provider=provider, limit=limit)
+    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
+
+    async def question(to: Any) -> shardread_pb2.StoryResponse:
+        answer: shardread_pb2.StoryResponse = await shardread_pb2_grpc.ShardReadStub(to).Story(request)
+        return answer
+
+    print_records(_rows(list(caller.ask(question).events), _story_row, output), output)
+
+
+def _rows(views: list[Any], row: Any, output: Output) -> list[dict[str, Any]]:
+    """What JSON shows is the contract's message; what a table shows is what people look for."""
+    return [as_json(view) if output is Output.JSON else row(view) for view in views]
+
+
+def _need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
+    reason = shardread_pb2.UnmetReason.Name(view.unmet_reason).removeprefix("UNMET_REASON_").lower()
+    return {
+        "CLUSTER": view.cluster_id,
+        "PRIORITY": view.need.priority,
+        "WANTS": amounts(view.need.aggregate_resources),
+        "MACHINES": view.claimed_machine_count,
+        "BINDING": view.bootstrap_count,
+        "BUYING": view.provision_count,
+        "MISSING": amounts(view.residual_deficit.resources),
+        "REASON": "-" if view.satisfied else reason,
+        "GROUP": view.need.group or "-",
+        "FINGERPRINT": view.profile_fingerprint,
+    }
+
+
+def _machine_row(view: shardread_pb2.MachineView) -> dict[str, Any]:
+    machine = view.machine
+    in_flight = shardread_pb2.ActionKind.Name(view.in_flight).removeprefix("ACTION_KIND_").lower()
+    return {
+        "MACHINE": machine.id,
+        "PROVIDER": view.provider,
+        "STATE": MachineState(machine.state).label,
+        "CLUSTER": machine.cluster or "-",
+        "NODE": view.node_name or "-",
+        "TYPE": machine.instance_type,
+        "ZONE": machine.zone,
+        "$/H": f"{machine.price_per_hour:.4g}",
+        "IN FLIGHT": in_flight if view.in_flight else "-",
+        "SINCE": at(view.state_since_unix_nanos),
+        "ERROR": machine.last_error or "-",
+    }
+
+
+def _action_row(view: shardread_pb2.ActionView) -> dict[str, Any]:
+    return {
+        "TIME": at(view.decided_at_unix_nanos),
+        "KIND": shardread_pb2.ActionKind.Name(view.kind).removeprefix("ACTION_KIND_").lower(),
+        "MACHINE": view.machine_id,
+        "TYPE": view.instance_type,
+        "CLUSTER": view.cluster_id or "-",
+        "REASON": view.reason,
+        "BEAT": view.beat or "-",
+        "OUTCOME": view.outcome or "in flight",
+        "ERROR": view.error or "-",
+    }
+
+
+def _story_row(event: shardread_pb2.StoryEvent) -> dict[str, Any]:
+    return {"TIME": at(event.at_unix_nanos), "WHAT": event.detail}
+
+
+def _named(words: dict[str, Any], word: str, flag: str) -> Any:
+    found = words.get(word.lower())
+    if found is None:
+        raise CommandError(f"{flag} {word!r} does not exist; there are: {', '.join(words)}")
+    return found

@@ -1,0 +1,299 @@
+"""Demand: roll-ups become rows, rows keep their arrival, clusters their links; and which profiles are in force.
+
+A roll-up replaces all rows of its cluster. Bad rows are counted and left out. Nothing here looks at machines.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.batches import DemandBatch, Rollup
+from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.demand.guard import Guard
+from bigfleet.engine.demand.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned
+from bigfleet.engine.demand.rows import DemandStore
+from bigfleet.engine.fleet.fleet import Fleet
+from bigfleet.engine.kernels.columns import INT32, INT64, grown, made, owned
+from bigfleet.engine.kernels.pool import region_size
+from bigfleet.engine.policy import Policy
+from bigfleet.engine.results import RollupOutcome
+
+_REMEMBERED = 1024
+_NOBODY = np.zeros(1, np.int32)
+
+
+class Demand:
+    """Rows in force by cluster, with links, readiness and the roll-up guard."""
+
+    def __init__(self, catalog: Catalog, fleet: Fleet) -> None:
+        self.catalog = catalog
+        self.fleet = fleet
+        self.store = DemandStore()
+        self.guard = Guard()
+        self._in = made(Incoming, 16)
+        self._descending = np.zeros(0, np.int64)
+        self._live = np.zeros(16, np.uint8)
+        self._turned = np.zeros(16, np.int32)
+        self._columns: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._overhead = np.zeros(1, np.int64)
+        self._cons = np.zeros(16, np.int32)
+        self._con_mark = np.zeros(16, np.int64)
+        self._con_epoch = 0
+        self._recount = False
+        self._covered = 0
+        self._ranked = 0
+        self._resplit: set[int] = set()
+
+    def apply(self, batch: DemandBatch, policy: Policy, now: int, rejected: dict[str, int]) -> dict[str, RollupOutcome]:
+        """Forgets clusters, then takes over roll-ups, then links."""
+        outcomes: dict[str, RollupOutcome] = {}
+        for name in batch.forgotten:
+            self._forget(name)
+        for rollup in batch.rollups:
+            outcomes[rollup.cluster] = self._take_over(rollup, policy, now, rejected)
+        for name, connected in batch.links:
+            cluster = self.cluster(name)
+            if self.store.c.connected[cluster] != connected:
+                self.store.c.connected[cluster] = connected
+                self.store.c.dirty[cluster] = 1
+        if self._recount:
+            self._count_profiles()
+            self._recount = False
+        return outcomes
+
+    def cluster(self, name: str) -> int:
+        number = self.fleet.intern_cluster(name)
+        self._cover_rows()
+        return number
+
+    def cover_clusters(self) -> None:
+        """Clusters that machines named first get their row here, and all of them their rank by name."""
+        count = len(self.fleet.clusters)
+        if count == self._ranked:
+            return
+        self._cover_rows()
+        c = self.store.c
+        order = sorted(range(count), key=lambda number: self.fleet.clusters[number].encode())
+        c.rank[order] = np.arange(count, dtype=np.int32)
+        self._ranked = count
+
+    def _cover_rows(self) -> None:
+        """A row for every cluster; ranks are given once per step, not once per new cluster."""
+        count = len(self.fleet.clusters)
+        if count == self._covered:
+            return
+        self.store.reserve_clusters(count)
+        c = self.store.c
+        for number in range(self._covered, count):
+            c.text[number] = self.catalog.texts.intern(self.fleet.clusters[number])
+            c.dirty[number] = 1
+        self._covered = count
+
+    def cover_resources(self, names: tuple[str, ...]) -> None:
+        if self.catalog.intern_resources(names) or len(self._descending) != len(self.catalog.resources):
+            self.store.widen(self.catalog.width)
+            self._fit_resources()
+
+    def _fit_resources(self) -> None:
+        """What is as wide as there are resources, beside the store."""
+        width = self.catalog.width
+        self._in = made(Incoming, max(width, len(self._in.prof)), agg=width, unit=width)
+        self._descending = self.catalog.descending()
+        self._overhead = np.zeros(width, np.int64)
+
+    @property
+    def descending(self) -> NDArray[np.int64]:
+        return self._descending
+
+    def split(self) -> None:
+        """Splits clusters whose rows changed into units; matches must be complete."""
+        catalog, units = self.catalog, self.fleet.units
+        if not self._resplit:
+            return
+        c, rows, p = self.store.c, self.store.rows, catalog.p
+        self._con_mark = grown(self._con_mark, len(catalog.match))
+        self._cons = grown(self._cons, len(catalog.match))
+        for cluster in sorted(self._resplit):
+            self._con_epoch += 1
+            found = constraint_sets(c, rows, p, cluster, self._con_mark, self._con_epoch, self._cons)
+            cons = self._cons[:found]
+            cons.sort()
+            if units.assign(cluster, cons, catalog.match, catalog.class_count):
+                c.fresh[cluster] = 1
+        self._resplit.clear()
+
+    def split_all(self) -> None:
+        """Splits every cluster anew, because classes were numbered anew."""
+        self._resplit.update(range(self._covered))
+        self.store.c.fresh[: self._covered] = 1
+        self.split()
+
+    def joined(self, clusters: list[int]) -> None:
+        """Clusters whose units had to be joined derive their entries anew."""
+        self.store.c.fresh[clusters] = 1
+
+    # ---- turnover --------------------------------------------------------------------------------------------------
+
+    def profiles_in_use(self) -> NDArray[np.int64]:
+        """Those of rows and of what gangs among them fold into, ascending."""
+        return np.union1d(self.store.rows.prof[self._rows()], self.store.entries.prof[self._entries()]).astype(np.int64)
+
+    def groups_in_use(self) -> NDArray[np.int64]:
+        return np.unique(self.store.rows.group[self._rows()]).astype(np.int64)
+
+    def clusters_in_use(self) -> NDArray[np.int64]:
+        """Those about which demand knows anything."""
+        c = self.store.c
+        known = (c.ready != 0) | (c.connected != 0) | (c.size > 0)
+        return np.nonzero(known[: self._covered])[0]
+
+    def resources_in_use(self) -> NDArray[np.int64]:
+        """Columns of the resources that rows or overheads name."""
+        rows, mine = self.store.rows, self._rows()
+        most = np.maximum(rows.agg[mine].max(axis=0, initial=0), rows.unit[mine].max(axis=0, initial=0))
+        most = np.maximum(most, self.store.c.overhead.max(axis=0))
+        return np.nonzero(most[: len(self.catalog.resources)])[0]
+
+    def _rows(self) -> NDArray[np.int64]:
+        """Where the rows in force are."""
+        return self._spans(self.store.c.rows)
+
+    def _entries(self) -> NDArray[np.int64]:
+        return self._spans(self.store.c.entries)
+
+    def _spans(self, counts: NDArray[np.int32]) -> NDArray[np.int64]:
+        count = counts[: self._covered].astype(np.int64)
+        ends = np.cumsum(count)
+        return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+            self.store.c.start[: self._covered] - (ends - count), count
+        )
+
+    def renumber(
+        self,
+        catalog: Catalog,
+        profiles: NDArray[np.int32],
+        groups: NDArray[np.int32],
+        clusters: NDArray[np.int32],
+        kept_clusters: NDArray[np.int64],
+        resources: NDArray[np.int64],
+    ) -> None:
+        """Goes over to another catalog, after the fleet; every cluster must then be split and derived anew."""
+        self.catalog = catalog
+        self.store.renumber(profiles, groups, clusters, kept_clusters, resources)
+        for number, name in enumerate(self.fleet.clusters):
+            self.store.c.text[number] = catalog.texts.intern(name)
+        self._covered, self._ranked = len(kept_clusters), 0
+        np.add.at(catalog.p.refs, self.store.rows.prof[self._rows()], 1)
+        self._live = (catalog.p.refs > 0).astype(np.uint8)
+        self._columns.clear()
+        self._fit_resources()
+        self._cons = np.zeros(16, np.int32)
+        self._con_mark = np.zeros(16, np.int64)
+
+    # ---- one cluster -----------------------------------------------------------------------------------------------
+
+    def _take_over(self, rollup: Rollup, policy: Policy, now: int, rejected: dict[str, int]) -> RollupOutcome:
+        catalog = self.catalog
+        cluster = self.cluster(rollup.cluster)
+        columns = self._columns.get(rollup.resources)
+        bare = rollup.overhead.is_zero
+        if columns is None or not bare:
+            self.cover_resources((*rollup.resources, *rollup.overhead.names()))
+            columns = np.array([catalog.resource(name) for name in rollup.resources], np.int64)
+            if len(self._columns) >= _REMEMBERED:
+                self._columns.clear()
+            self._columns[rollup.resources] = columns
+        self._merge(rollup, columns, rejected)
+        store = self.store
+        c = store.c
+        if not c.ready[cluster] or not c.connected[cluster]:
+            c.ready[cluster] = 1
+            c.connected[cluster] = 1
+            c.dirty[cluster] = 1
+        count = int(self._in.meta[0])
+        volume = {
+            name: amount for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False) if amount
+        }
+        if self.guard.holds(rollup.cluster, count, volume, policy.guard, now):
+            return RollupOutcome.HELD
+        overhead = self._overhead
+        if not bare:
+            overhead = np.zeros(catalog.width, np.int64)
+            for name, amount in rollup.overhead.items():
+                overhead[catalog.resource(name)] = amount
+        store.reserve_rows(2 * region_size(max(1, count)))
+        changed = commit(
+            store.c, store.rows, store.entries, store.parts, self.fleet.cells.owners, store.regions.v, self._in,
+            catalog.p, overhead, self._descending, cluster, now,
+        )  # fmt: skip
+        if changed == ROWS:
+            self._recount = True
+            self._resplit.add(cluster)
+        return RollupOutcome.APPLIED
+
+    def _merge(self, rollup: Rollup, columns: NDArray[np.int64], rejected: dict[str, int]) -> None:
+        catalog = self.catalog
+        count = len(rollup)
+        profiles = np.array([catalog.intern_profile(profile) for profile in rollup.profiles] or [0], np.int32)
+        groups = np.array(catalog.texts.intern_all(rollup.groups), np.int32) if rollup.groups else _NOBODY
+        if count > len(self._in.prof):
+            kept = self._in._asdict()
+            self._in = Incoming(
+                **{
+                    name: column if name in ("volume", "meta") else grown(column, count)
+                    for name, column in kept.items()
+                }
+            )
+        if len(self._in.volume) < catalog.width:
+            self._in = self._in._replace(volume=np.zeros(catalog.width, np.int64))
+        merge_rows(
+            self._in, profiles, owned(rollup.profile, INT32), groups, owned(rollup.group, INT32),
+            owned(rollup.aggregate, INT64), owned(rollup.min_unit, INT64), columns, self._descending,
+        )  # fmt: skip
+        if bad := int(self._in.meta[1]):
+            rejected["range"] = rejected.get("range", 0) + bad
+
+    def _forget(self, name: str) -> None:
+        number = self.fleet.cluster_index.get(name)
+        self.guard.forget(name)
+        if number is None or number >= self._covered:
+            return
+        drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)
+        self._recount = True
+        self._resplit.add(number)
+
+    def _count_profiles(self) -> None:
+        """Tells the catalog which profiles came into force or left it."""
+        catalog = self.catalog
+        refs = catalog.p.refs
+        self._live, self._turned = grown(self._live, len(refs)), grown(self._turned, len(refs))
+        found = turned(refs, self._live, len(catalog.profiles), self._turned)
+        for number in self._turned[:found].tolist():
+            catalog.live(number, 1 if self._live[number] else -1)
+
+    def validate(self) -> None:
+        """Profiles are counted by the rows that use them, live keys by those profiles; rows are in order."""
+        catalog, store = self.catalog, self.store
+        c, rows = store.c, store.rows
+        assert self._covered == self._ranked == len(self.fleet.clusters), "a cluster has no row or no rank"
+        for number, name in enumerate(self.fleet.clusters):
+            assert catalog.texts.texts[int(c.text[number])] == name, f"cluster {name} has another's text"
+            start, count = int(c.start[number]), int(c.rows[number])
+            keys = [
+                (int(rows.prof[row]), int(rows.group[row]), tuple((-rows.unit[row][self._descending]).tolist()))
+                for row in range(start, start + count)
+            ]
+            assert all(a < b for a, b in pairwise(keys)), f"rows of cluster {name} are out of order"
+            assert all(group < len(catalog.texts.texts) for _, group, _ in keys), (
+                f"{name} has a group that is not there"
+            )
+        count = len(catalog.profiles)
+        counted = np.bincount(rows.prof[self._rows()], minlength=count)
+        assert len(counted) == count, "a row has a profile that is not there"
+        assert (counted == catalog.p.refs[:count]).all(), "profiles are not counted by their rows"
+        live = np.nonzero(counted)[0].tolist()
+        assert np.nonzero(self._live)[0].tolist() == live, "other profiles are live than rows use"
+        catalog.validate_keys(live)

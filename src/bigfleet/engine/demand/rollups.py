@@ -1,0 +1,279 @@
+"""Roll-ups as kernels: rows merged and judged, taken over by key, dropped; and which constraint sets a cluster has.
+
+A row that stays keeps its arrival. Nothing here looks at machines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigfleet.engine.catalog.catalog import Profiles
+from bigfleet.engine.demand.rows import SETTLED, Clusters, Entries, Parts, Rows
+from bigfleet.engine.fleet.cells import CHANGED, Owners, mark_dirty
+from bigfleet.engine.kernels.jit import I4, I8, I8M, U1, inner, kernel
+from bigfleet.engine.kernels.pool import Pool, chunk_size, give_chunk, take_chunk
+from bigfleet.engine.kernels.view import View, view
+from bigfleet.model.resources import MAX_NEED_UNITS
+
+LIMIT = MAX_NEED_UNITS
+# What a roll-up changed: nothing, amounts of the rows there were, or which rows there are.
+SAME, AMOUNTS, ROWS = 0, 1, 2
+
+
+@view
+class Incoming(View):
+    """A roll-up's rows, merged and in row order, before anything is taken over."""
+
+    prof: I4
+    group: I4
+    agg: I8M
+    unit: I8M
+    order: I4
+    volume: I8
+    meta: I8
+
+
+@inner
+def unit_order(units: I8M, a: int, others: I8M, b: int, descending: I8) -> int:
+    """-1 when unit a comes before unit b (the larger first), 1 when after, 0 when equal."""
+    for k in range(len(descending)):
+        d = descending[k]
+        x = units[a, d]
+        y = others[b, d]
+        if x != y:
+            return -1 if x > y else 1
+    return 0
+
+
+@inner
+def _row_order(prof: I4, group: I4, unit: I8M, a: int, b: int, descending: I8) -> int:
+    if prof[a] != prof[b]:
+        return -1 if prof[a] < prof[b] else 1
+    if group[a] != group[b]:
+        return -1 if group[a] < group[b] else 1
+    return unit_order(unit, a, unit, b, descending)
+
+
+@kernel
+def constraint_sets(c: Clusters, rows: Rows, p: Profiles, cluster: int, mark: I8, epoch: int, found: I4) -> int:
+    """The constraint sets of a cluster's rows; a gang may fold at any time, so what it folds into counts as well."""
+    count = 0
+    for row in range(c.start[cluster], c.start[cluster] + c.rows[cluster]):
+        prof = rows.prof[row]
+        for which in range(2):
+            con = p.con[prof] if which == 0 else p.con[p.folded[prof]]
+            if mark[con] != epoch:
+                mark[con] = epoch
+                found[count] = con
+                count += 1
+    return count
+
+
+@kernel
+def merge_rows(
+    into: Incoming, profiles: I4, profile: I4, groups: I4, group_of: I4, aggregate: I8M, min_unit: I8M, columns: I8,
+    descending: I8,
+) -> None:  # fmt: skip
+    """Merges rows of equal key and leaves out those out of range; `meta` = rows, bad rows."""
+    count = len(profile)
+    width = into.agg.shape[1]
+    prof = np.empty(count, np.int32)
+    group = np.empty(count, np.int32)
+    for i in range(count):
+        prof[i] = profiles[profile[i]]
+        group[i] = groups[group_of[i]] if group_of[i] >= 0 else 0
+    unit = np.zeros((count, width), np.int64)
+    order = into.order
+    good = 0
+    bad = 0
+    for i in range(count):
+        fine = True
+        for k in range(len(columns)):
+            if not (0 <= aggregate[i, k] <= LIMIT and 0 <= min_unit[i, k] <= LIMIT):
+                fine = False
+            unit[i, columns[k]] = min_unit[i, k]
+        if fine:
+            order[good] = i
+            good += 1
+        else:
+            bad += 1
+    for step in range(good // 2 + max(0, good - 1)):
+        if step < good // 2:
+            root = good // 2 - 1 - step
+            end = good
+        else:
+            root = 0
+            end = good - 1 - (step - good // 2)
+            swap = order[0]
+            order[0] = order[end]
+            order[end] = swap
+        moving = order[root]
+        at = root
+        while True:
+            child = 2 * at + 1
+            if child >= end:
+                break
+            if child + 1 < end and _row_order(prof, group, unit, order[child], order[child + 1], descending) < 0:
+                child += 1
+            if _row_order(prof, group, unit, moving, order[child], descending) >= 0:
+                break
+            order[at] = order[child]
+            at = child
+        order[at] = moving
+    made_rows = 0
+    i = 0
+    for d in range(len(into.volume)):
+        into.volume[d] = 0
+    while i < good:
+        row = order[i]
+        for d in range(width):
+            into.agg[made_rows, d] = 0
+            into.unit[made_rows, d] = unit[row, d]
+        into.prof[made_rows] = prof[row]
+        into.group[made_rows] = group[row]
+        fine = True
+        while i < good and _row_order(prof, group, unit, row, order[i], descending) == 0:
+            other = order[i]
+            for k in range(len(columns)):
+                d = columns[k]
+                into.agg[made_rows, d] = min(LIMIT + 1, into.agg[made_rows, d] + aggregate[other, k])
+                if into.agg[made_rows, d] > LIMIT:
+                    fine = False
+            i += 1
+        if fine:
+            for d in range(width):
+                into.volume[d] = min(into.volume[d] + into.agg[made_rows, d], 4611686018427387904)
+            made_rows += 1
+        else:
+            bad += 1
+    into.meta[0] = made_rows
+    into.meta[1] = bad
+
+
+@kernel
+def commit(
+    c: Clusters, rows: Rows, e: Entries, parts: Parts, owners: Owners, regions: Pool, new: Incoming, p: Profiles,
+    overhead: I8, descending: I8, cluster: int, now: int,
+) -> int:  # fmt: skip
+    """Replaces a cluster's rows; a row that stays keeps its arrival. Tells what is different."""
+    count = new.meta[0]
+    old_start = c.start[cluster]
+    old_count = c.rows[cluster]
+    width = rows.agg.shape[1]
+    refs = p.refs
+    same_rows = old_count == count
+    same_amounts = True
+    for d in range(width):
+        if c.overhead[cluster, d] != overhead[d]:
+            c.overhead[cluster, d] = overhead[d]
+            same_rows = False
+    arrival = np.empty(count, np.int64)
+    old = old_start
+    for i in range(count):
+        arrival[i] = now
+        known = False
+        while old < old_start + old_count:
+            order = 0
+            if rows.prof[old] != new.prof[i]:
+                order = -1 if rows.prof[old] < new.prof[i] else 1
+            elif rows.group[old] != new.group[i]:
+                order = -1 if rows.group[old] < new.group[i] else 1
+            else:
+                order = unit_order(rows.unit, old, new.unit, i, descending)
+            if order > 0:
+                break
+            if order == 0:
+                known = True
+                arrival[i] = rows.arrival[old]
+                for d in range(width):
+                    if rows.agg[old, d] != new.agg[i, d]:
+                        same_amounts = False
+                old += 1
+                break
+            old += 1
+        if not known:
+            same_rows = False
+    if same_rows and same_amounts:
+        return SAME
+    if same_rows and c.gangs[cluster] == 0 and c.fresh[cluster] == 0:
+        # The entries there are serve the new amounts: only units with a changed row are credited anew.
+        for i in range(count):
+            row = old_start + i
+            different = False
+            for d in range(width):
+                if rows.agg[row, d] != new.agg[i, d]:
+                    different = True
+                    rows.agg[row, d] = new.agg[i, d]
+            if different:
+                part = rows.part[row]
+                for d in range(width):
+                    parts.agg[part, d] = new.agg[i, d]
+                # Without gangs every entry has one part, in its own place.
+                e.flags[part] &= ~SETTLED & 0xFF
+                mark_dirty(owners, e.unit[part], CHANGED)
+        return AMOUNTS
+    for i in range(old_start, old_start + old_count):
+        refs[rows.prof[i]] -= 1
+    if count > c.size[cluster]:
+        # The entries in the old region are still to be carried over: `build_entries` frees it.
+        c.old_start[cluster] = old_start
+        c.old_size[cluster] = c.size[cluster]
+        size = chunk_size(count)
+        c.start[cluster] = take_chunk(regions, size)
+        c.size[cluster] = size
+    start = c.start[cluster]
+    gangs = 0
+    for i in range(count):
+        row = start + i
+        rows.prof[row] = new.prof[i]
+        rows.group[row] = new.group[i]
+        rows.arrival[row] = arrival[i]
+        rows.fold[row] = 0
+        refs[new.prof[i]] += 1
+        if p.same[new.prof[i]] != -1:
+            gangs += 1
+        for d in range(width):
+            rows.agg[row, d] = new.agg[i, d]
+            rows.unit[row, d] = new.unit[i, d]
+    c.rows[cluster] = count
+    c.gangs[cluster] = gangs
+    c.fresh[cluster] = 1
+    c.dirty[cluster] = 1
+    return ROWS
+
+
+@kernel
+def turned(refs: I8, live: U1, count: int, found: I4) -> int:
+    """Profiles that came into force or left it since `live` was told, which is told now; returns how many."""
+    total = 0
+    for number in range(count):
+        now = refs[number] > 0
+        if now != (live[number] != 0):
+            live[number] = now
+            found[total] = number
+            total += 1
+    return total
+
+
+@kernel
+def drop(c: Clusters, rows: Rows, regions: Pool, refs: I8, cluster: int) -> None:
+    """Forgets a cluster's demand, link and bucket."""
+    start = c.start[cluster]
+    for i in range(start, start + c.rows[cluster]):
+        refs[rows.prof[i]] -= 1
+    if c.size[cluster] > 0:
+        give_chunk(regions, start, c.size[cluster])
+    c.size[cluster] = 0
+    c.rows[cluster] = 0
+    c.entries[cluster] = 0
+    c.parts[cluster] = 0
+    c.gangs[cluster] = 0
+    c.ready[cluster] = 0
+    c.connected[cluster] = 0
+    c.fresh[cluster] = 0
+    c.dirty[cluster] = 1
+    c.tokens[cluster] = 0
+    c.refilled[cluster] = 0
+    c.sighted[cluster] = 0
+    for d in range(c.overhead.shape[1]):
+        c.overhead[cluster, d] = 0

@@ -1,0 +1,546 @@
+"""Cells: the machines of one class in one state with one holder and stamp, counted, with members in id order on demand.
+
+A cell's members are an id-ordered part (with holes where machines left) followed by newcomers; `order_members` folds
+both into one ordered run. Every cell that decisions look at belongs to an *owner*, a list kept in the documented
+order of blocks: free Idle, free Speculative, Draining, Creating for nobody in particular, and the clusters' units.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigfleet.engine.kernels.columns import grown, made, room
+from bigfleet.engine.kernels.ids import Ids, id_less
+from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel, prefetch
+from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
+from bigfleet.engine.kernels.view import View, view
+
+SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = 1, 2, 3, 4, 5, 6, 7, 8
+
+OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, FIRST_UNIT = 0, 1, 2, 3, 4, 5
+
+# Places in `meta`.
+USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
+# Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
+# made since its unit was last credited.
+TOUCH, MOVED, LISTED, NEW = 1, 2, 4, 8
+# Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
+CHANGED, UNORDERED = 1, 2
+_EMPTY, _GRAVE = -1, -2
+
+
+@view
+class Cells(View):
+    """One row per cell. `stamp` is a binding, an attribution pair or -1; `taken` counts claims of this step,
+    `lost` unclaimed members that became victims."""
+
+    cls: I4
+    owner: I4
+    state: U1
+    held: U1
+    cluster: I4
+    stamp: I4
+    count: I4
+    taken: I4
+    lost: I4
+    least: I4
+    start: I8
+    size: I4
+    used: I4
+    ordered: I4
+    adds: I4
+    flags: U1
+    next: I4
+    prev: I4
+    idle_floor: I8
+    price: F8
+    worth: F8
+    group: I4
+    touched: I4
+    free: I4
+    table: I4
+    meta: I8
+
+
+@view
+class Owners(View):
+    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
+    their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
+    whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
+    (`choosy`), their stretch of the credit log with the room it has, and Configured machines."""
+
+    start: I8
+    size: I4
+    used: I4
+    adds: I4
+    dirty: U1
+    cluster: I4
+    entry: I4
+    entries: I4
+    stall: I4
+    pending: I4
+    timed: U1
+    choosy: U1
+    log: I8
+    logged: I4
+    room: I4
+    excess: I8
+    configured: I8
+    list: I4
+    meta: I8
+
+
+class CellStore:
+    """Owns cells, their members and the owners' lists."""
+
+    def __init__(self) -> None:
+        self.v = made(Cells, 16)._replace(table=np.full(64, _EMPTY, np.int32))
+        self.members = PoolStore()
+        self.owners = made(Owners, 16)
+        self.lists = PoolStore()
+
+    def reserve(self, cells: int) -> None:
+        """Room for so many new cells."""
+        v = self.v
+        meta = v.meta.tolist()
+        rows = meta[USED] - meta[FREE] + cells
+        if rows > len(v.cls):
+            rows = room(len(v.cls), rows)
+            kept = {"table": v.table, "meta": v.meta}
+            v = Cells(
+                **{name: kept[name] if name in kept else grown(column, rows) for name, column in v._asdict().items()}
+            )
+        if (meta[LIVE] + meta[GRAVES] + cells) * 3 > len(v.table) * 2:
+            size = 64
+            while size * 2 < (meta[LIVE] + cells) * 4:
+                size *= 2
+            v = v._replace(table=np.full(size, _EMPTY, np.int32))
+            rehash_cells(v)
+        self.v = v
+
+    def reserve_owners(self, count: int) -> None:
+        owners = self.owners
+        rows = room(len(owners.start), count)
+        if rows > len(owners.start):
+            self.owners = Owners(
+                *(column if name == "meta" else grown(column, rows) for name, column in owners._asdict().items())
+            )
+
+    def clear(self) -> None:
+        """Forgets every cell; machines must be placed anew."""
+        self.v.meta[:] = 0
+        self.v.table[:] = _EMPTY
+        self.members.clear()
+        self.lists.clear()
+        self.owners.used[:] = 0
+        self.owners.size[:] = 0
+        self.owners.logged[:] = 0
+
+    def settle(self, ids: Ids, heads: I4) -> None:
+        """After machines were placed: smallest ids, owners' orders, dead cells. Leaves the dirty owners listed."""
+        missing = settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
+        if missing:
+            self.lists.reserve(missing)
+            settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
+
+
+@inner
+def cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    value = (int(cls) * 31 + int(state) * 2 + int(held)) & 0x7FFFFFFF
+    value = ((value ^ (value >> 15)) * 668265263 + (int(cluster) + 1) * 374761393) & 0x7FFFFFFFFFFF
+    value = (value ^ (value >> 19)) & 0x7FFFFFFF
+    value = (value * 668265263 + (int(stamp) + 1) * 374761393) & 0x7FFFFFFFFFFF
+    return (value ^ (value >> 21)) & 0x7FFFFFFF
+
+
+@inner
+def find_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    mask = len(cells.table) - 1
+    at = cell_hash(cls, state, held, cluster, stamp) & mask
+    while cells.table[at] != _EMPTY:
+        cell = cells.table[at]
+        if (
+            cell >= 0
+            and cells.cls[cell] == cls
+            and cells.cluster[cell] == cluster
+            and cells.stamp[cell] == stamp
+            and cells.state[cell] == state
+            and cells.held[cell] == held
+        ):
+            return cell
+        at = (at + 1) & mask
+    return -1
+
+
+@inner
+def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    """A new, empty cell of this key; room must have been reserved."""
+    if cells.meta[FREE] > 0:
+        cells.meta[FREE] -= 1
+        cell = cells.free[cells.meta[FREE]]
+    else:
+        cell = cells.meta[USED]
+        cells.meta[USED] += 1
+    mask = len(cells.table) - 1
+    at = cell_hash(cls, state, held, cluster, stamp) & mask
+    while cells.table[at] >= 0:
+        at = (at + 1) & mask
+    if cells.table[at] == _GRAVE:
+        cells.meta[GRAVES] -= 1
+    cells.table[at] = cell
+    cells.meta[LIVE] += 1
+    cells.cls[cell] = cls
+    cells.state[cell] = state
+    cells.held[cell] = held
+    cells.cluster[cell] = cluster
+    cells.stamp[cell] = stamp
+    cells.count[cell] = 0
+    cells.taken[cell] = 0
+    cells.lost[cell] = 0
+    cells.least[cell] = -1
+    cells.size[cell] = 0
+    cells.used[cell] = 0
+    cells.ordered[cell] = 0
+    cells.adds[cell] = 0
+    cells.flags[cell] = NEW
+    cells.next[cell] = -1
+    cells.prev[cell] = -1
+    return cell
+
+
+@inner
+def drop_cell(cells: Cells, cell: int) -> None:
+    mask = len(cells.table) - 1
+    at = (
+        cell_hash(
+            cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell],
+            cells.stamp[cell],
+        )
+        & mask
+    )  # fmt: skip
+    while cells.table[at] != cell:
+        at = (at + 1) & mask
+    cells.table[at] = _GRAVE
+    cells.meta[GRAVES] += 1
+    cells.meta[LIVE] -= 1
+    cells.free[cells.meta[FREE]] = cell
+    cells.meta[FREE] += 1
+
+
+@kernel
+def rehash_cells(cells: Cells) -> None:
+    """Fills an empty table with the live cells."""
+    mask = len(cells.table) - 1
+    for i in range(cells.meta[FREE]):
+        cells.count[cells.free[i]] = -1
+    for cell in range(cells.meta[USED]):
+        if cells.count[cell] < 0:
+            continue
+        at = (
+            cell_hash(
+                cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell],
+                cells.stamp[cell],
+            )
+            & mask
+        )  # fmt: skip
+        while cells.table[at] != _EMPTY:
+            at = (at + 1) & mask
+        cells.table[at] = cell
+    cells.meta[GRAVES] = 0
+
+
+@inner
+def touch(cells: Cells, cell: int) -> None:
+    if not cells.flags[cell] & TOUCH:
+        cells.flags[cell] |= TOUCH
+        cells.touched[cells.meta[TOUCHED]] = cell
+        cells.meta[TOUCHED] += 1
+
+
+@inner
+def leave(cells: Cells, members: Pool, cell: int, place: int, slot: int) -> None:
+    """Takes a machine out of a cell, leaving a hole."""
+    touch(cells, cell)
+    members.data[cells.start[cell] + place] = -1
+    cells.count[cell] -= 1
+    if place == cells.used[cell] - 1:
+        cells.used[cell] -= 1
+        if cells.ordered[cell] > cells.used[cell]:
+            cells.ordered[cell] = cells.used[cell]
+    if cells.least[cell] == slot:
+        cells.least[cell] = -1
+
+
+@inner
+def growth(cells: Cells) -> int:
+    """How many pool elements the touched cells need for their newcomers."""
+    total = 0
+    for i in range(cells.meta[TOUCHED]):
+        cell = cells.touched[i]
+        if cells.adds[cell] > 0 and cells.used[cell] + cells.adds[cell] > cells.size[cell]:
+            total += chunk_size(cells.used[cell] + cells.adds[cell])
+    return total
+
+
+@inner
+def append_room(cells: Cells, members: Pool) -> None:
+    """Moves touched cells that are too small into larger chunks."""
+    for i in range(cells.meta[TOUCHED]):
+        cell = cells.touched[i]
+        if cells.adds[cell] > 0 and cells.used[cell] + cells.adds[cell] > cells.size[cell]:
+            size = chunk_size(cells.used[cell] + cells.adds[cell])
+            start = take_chunk(members, size)
+            old = cells.start[cell]
+            for k in range(cells.used[cell]):
+                members.data[start + k] = members.data[old + k]
+            if cells.size[cell] > 0:
+                give_chunk(members, old, cells.size[cell])
+            cells.start[cell] = start
+            cells.size[cell] = size
+        cells.adds[cell] = 0
+
+
+@inner
+def _list_growth(cells: Cells, owners: Owners) -> int:
+    """Upper bound of the pool elements the owners' lists need for newly touched cells."""
+    total = 0
+    for i in range(cells.meta[TOUCHED]):
+        owner = cells.owner[cells.touched[i]]
+        if owner >= 0:
+            owners.adds[owner] += 1
+    for i in range(cells.meta[TOUCHED]):
+        owner = cells.owner[cells.touched[i]]
+        if owner >= 0 and owners.adds[owner] > 0:
+            wanted = owners.used[owner] + owners.adds[owner]
+            owners.adds[owner] = 0
+            if wanted > owners.size[owner]:
+                # A list that grows step by step leaves all its smaller chunks behind.
+                total += 2 * chunk_size(wanted)
+    return total
+
+
+@inner
+def mark_dirty(owners: Owners, owner: int, how: int) -> None:
+    """Lists an owner as changed; `UNORDERED` is the stronger of the two."""
+    if owners.dirty[owner] == 0:
+        owners.list[owners.meta[0]] = owner
+        owners.meta[0] += 1
+    if owners.dirty[owner] < how:
+        owners.dirty[owner] = how
+
+
+@kernel
+def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, heads: I4) -> int:
+    """Brings touched cells' smallest ids and their owners' orders up to date; `owners.list[:meta[0]]` are dirty.
+
+    If the lists' pool is too small nothing is done, and it tells what is missing.
+    """
+    missing = _list_growth(cells, owners)
+    if missing > pool_room(lists):
+        return missing
+    touched = cells.meta[TOUCHED]
+    for i in range(touched):
+        if i + 8 < touched:
+            ahead = cells.touched[i + 8]
+            prefetch(cells.flags, ahead)
+            prefetch(cells.count, ahead)
+            prefetch(cells.least, ahead)
+            prefetch(cells.owner, ahead)
+        cell = cells.touched[i]
+        cells.flags[cell] &= ~TOUCH & 0xFF
+        if cells.count[cell] > 0 and cells.least[cell] < 0:
+            find_least(cells, members, ids, cell)
+            cells.flags[cell] |= MOVED
+        owner = cells.owner[cell]
+        if owner < 0:
+            continue
+        flags = cells.flags[cell]
+        if cells.count[cell] > 0:
+            if not flags & LISTED:
+                cells.flags[cell] |= LISTED
+                _append(owners, lists, owner, cell)
+            mark_dirty(owners, owner, UNORDERED if flags & MOVED or not flags & LISTED else CHANGED)
+        else:
+            mark_dirty(owners, owner, UNORDERED)
+    dirty = owners.meta[0]
+    for i in range(dirty):
+        if i + 2 < dirty:
+            prefetch(lists.data, owners.start[owners.list[i + 2]])
+        if i + 1 < dirty:
+            ahead = owners.list[i + 1]
+            if owners.dirty[ahead] == UNORDERED:
+                for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
+                    prefetch(cells.count, lists.data[k])
+                    prefetch(cells.flags, lists.data[k])
+        if owners.dirty[owners.list[i]] == UNORDERED:
+            _reorder(cells, owners, lists, ids, owners.list[i])
+    # Only now does no list name them any more.
+    for i in range(touched):
+        cell = cells.touched[i]
+        if cells.count[cell] == 0:
+            if cells.size[cell] > 0:
+                give_chunk(members, cells.start[cell], cells.size[cell])
+            if cells.state[cell] == CREATING:
+                _unlink(cells, heads, cell)
+            drop_cell(cells, cell)
+    cells.meta[TOUCHED] = 0
+    return 0
+
+
+@inner
+def link(cells: Cells, heads: I4, cell: int) -> None:
+    """Puts a Creating cell on the list of its attribution pair."""
+    pair = cells.stamp[cell]
+    first = heads[pair]
+    cells.next[cell] = first
+    if first >= 0:
+        cells.prev[first] = cell
+    heads[pair] = cell
+
+
+@inner
+def _unlink(cells: Cells, heads: I4, cell: int) -> None:
+    before = cells.prev[cell]
+    after = cells.next[cell]
+    if before >= 0:
+        cells.next[before] = after
+    else:
+        heads[cells.stamp[cell]] = after
+    if after >= 0:
+        cells.prev[after] = before
+
+
+@inner
+def join(cells: Cells, members: Pool, ids: Ids, cell: int, slot: int) -> int:
+    """Adds a machine to a cell that has room; returns its place there."""
+    place = cells.used[cell]
+    start = cells.start[cell]
+    members.data[start + place] = slot
+    if cells.ordered[cell] == place and (
+        place == 0 or (members.data[start + place - 1] >= 0 and id_less(ids, members.data[start + place - 1], slot))
+    ):
+        cells.ordered[cell] = place + 1
+    cells.used[cell] = place + 1
+    cells.count[cell] += 1
+    least = cells.least[cell]
+    if cells.count[cell] == 1 or (least >= 0 and id_less(ids, slot, least)):
+        cells.least[cell] = slot
+        cells.flags[cell] |= MOVED
+    return place
+
+
+@inner
+def find_least(cells: Cells, members: Pool, ids: Ids, cell: int) -> None:
+    start = cells.start[cell]
+    best = -1
+    for k in range(cells.ordered[cell]):
+        slot = members.data[start + k]
+        if slot >= 0:
+            best = slot
+            break
+    for k in range(cells.ordered[cell], cells.used[cell]):
+        slot = members.data[start + k]
+        if slot >= 0 and (best < 0 or id_less(ids, slot, best)):
+            best = slot
+    cells.least[cell] = best
+
+
+@inner
+def block_less(cells: Cells, ids: Ids, a: int, b: int) -> bool:
+    """Order of blocks within an owner: keep order, Creating order, Idle, Draining and price order of Speculative.
+
+    Creating cells carry price and worth 0, so their smallest ids decide; nothing but clusters' cells has a worth.
+    """
+    if cells.state[a] != cells.state[b]:
+        # 5 Configured, 4 Configuring, 2 Creating.
+        return bool(cells.state[a] > cells.state[b])
+    if cells.price[a] != cells.price[b]:
+        return bool(cells.price[a] < cells.price[b])
+    if cells.worth[a] != cells.worth[b]:
+        return bool(cells.worth[a] > cells.worth[b])
+    return id_less(ids, cells.least[a], cells.least[b])
+
+
+@inner
+def sort_blocks(cells: Cells, ids: Ids, data: I4, start: int, count: int) -> None:
+    """Heap sort: no scratch, no bad case."""
+    for root in range(count // 2 - 1, -1, -1):
+        _sift(cells, ids, data, start, root, count)
+    for end in range(count - 1, 0, -1):
+        swap = data[start]
+        data[start] = data[start + end]
+        data[start + end] = swap
+        _sift(cells, ids, data, start, 0, end)
+
+
+@inner
+def _sift(cells: Cells, ids: Ids, data: I4, start: int, root: int, count: int) -> None:
+    moving = data[start + root]
+    at = root
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            break
+        if child + 1 < count and block_less(cells, ids, data[start + child], data[start + child + 1]):
+            child += 1
+        if not block_less(cells, ids, moving, data[start + child]):
+            break
+        data[start + at] = data[start + child]
+        at = child
+    data[start + at] = moving
+
+
+@inner
+def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
+    if owners.used[owner] == owners.size[owner]:
+        size = chunk_size(owners.used[owner] + 1)
+        start = take_chunk(lists, size)
+        old = owners.start[owner]
+        for k in range(owners.used[owner]):
+            lists.data[start + k] = lists.data[old + k]
+        if owners.size[owner] > 0:
+            give_chunk(lists, old, owners.size[owner])
+        owners.start[owner] = start
+        owners.size[owner] = size
+    lists.data[owners.start[owner] + owners.used[owner]] = cell
+    owners.used[owner] += 1
+
+
+@inner
+def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """Drops empty cells and merges those whose place changed back into the order."""
+    start = owners.start[owner]
+    kept = 0
+    moved = 0
+    used = owners.used[owner]
+    loose = np.empty(used, np.int32)
+    for k in range(used):
+        cell = lists.data[start + k]
+        if cells.count[cell] <= 0:
+            continue
+        if cells.flags[cell] & MOVED:
+            cells.flags[cell] &= ~MOVED & 0xFF
+            loose[moved] = cell
+            moved += 1
+        else:
+            lists.data[start + kept] = cell
+            kept += 1
+    owners.used[owner] = kept + moved
+    if moved == 0:
+        return
+    sort_blocks(cells, ids, loose, 0, moved)
+    end = kept
+    for b in range(moved - 1, -1, -1):
+        # Few move, so their places are looked for by halves; what comes after them steps back.
+        low = 0
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if block_less(cells, ids, loose[b], lists.data[start + middle]):
+                high = middle
+            else:
+                low = middle + 1
+        for k in range(end - 1, low - 1, -1):
+            lists.data[start + k + b + 1] = lists.data[start + k]
+        lists.data[start + low + b] = loose[b]
+        end = low

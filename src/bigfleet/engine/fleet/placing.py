@@ -1,0 +1,472 @@
+"""Placing: how records, holds and class changes move machines between cells, as kernels over the fleet's columns.
+
+A placement has two halves: cells are found or made and announced how many machines they get, then they get room and the
+machines. Nothing here decides what a machine is used for.
+"""
+
+from __future__ import annotations
+
+from bigfleet.engine.catalog.catalog import BAD_DUPLICATE, BAD_ID, BAD_PROBABILITY, BAD_STATE, BAD_STRUCTURE
+from bigfleet.engine.fleet.cells import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DELETING,
+    DRAINING,
+    FAILED,
+    IDLE,
+    OWNER_CREATING,
+    OWNER_DRAINING,
+    OWNER_HELD_IDLE,
+    OWNER_IDLE,
+    OWNER_SPECULATIVE,
+    SPECULATIVE,
+    Cells,
+    append_room,
+    cell_hash,
+    find_cell,
+    growth,
+    join,
+    leave,
+    link,
+    make_cell,
+    touch,
+)
+from bigfleet.engine.fleet.partitions import Units, unit_of_class
+from bigfleet.engine.kernels.ids import Ids, align_ids, forget_id, hash_bytes, intern_id
+from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch
+from bigfleet.engine.kernels.pool import Pool, pool_room
+from bigfleet.engine.kernels.view import View, view
+
+# Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`.
+NAMED, TIMED = 1, 2
+# Records whose memory is asked for together, before the first of them is placed.
+AHEAD = 128
+
+
+@view
+class Slots(View):
+    """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id."""
+
+    state: U1
+    shape: I4
+    cluster: I4
+    stamp: I4
+    not_before: I8
+    idle_since: I8
+    excess_since: I8
+    excess_mark: I8
+    cell: I4
+    place: I4
+    seen: I4
+    flags: U1
+
+
+@view
+class Keys(View):
+    """What a placement looks up: shapes, classes' prices and counts, stamps, bindings and pairs."""
+
+    shape_class: I4
+    shape_bad: U1
+    price: F8
+    count: I8M
+    stamp_binding: I4
+    stamp_pair: I4
+    binding_worth: F8
+    binding_group: I4
+    pair_head: I4
+    pair_group: I4
+    units: Units
+
+
+@view
+class Work(View):
+    """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines."""
+
+    slot: I4
+    special: I4
+    timed: I4
+    gone: I4
+    meta: I8
+
+
+# Places in `Work.meta`.
+TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE = 0, 1, 2, 3, 4, 5
+
+
+@inner
+def _owner(keys: Keys, state: int, held: int, cluster: int, cls: int) -> int:
+    """The ordered list a new cell belongs to, or -1."""
+    if state == DRAINING:
+        return OWNER_DRAINING
+    if cluster >= 0:
+        return unit_of_class(keys.units, cluster, cls)
+    if state == CREATING:
+        return OWNER_CREATING
+    if state == CONFIGURING or state == CONFIGURED:
+        return -1
+    if held != 0:
+        return OWNER_HELD_IDLE if state == IDLE else -1
+    return OWNER_IDLE if state == IDLE else OWNER_SPECULATIVE
+
+
+@inner
+def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: int) -> int:
+    """The cell a machine belongs to, made if it is new; -1 for states without one."""
+    state = slots.state[slot]
+    keys.count[cls, state] += 1
+    if state == DELETING or state == FAILED or state == 0:
+        return -1
+    cluster = slots.cluster[slot]
+    held = 0
+    stamp = -1
+    if state == CONFIGURED or state == CONFIGURING:
+        stamp = keys.stamp_binding[slots.stamp[slot]]
+    elif state == CREATING:
+        stamp = keys.stamp_pair[slots.stamp[slot]]
+    elif state != DRAINING:
+        held = 1 if now < slots.not_before[slot] else 0
+        cluster = -1
+    cell = find_cell(cells, cls, state, held, cluster, stamp)
+    if cell >= 0:
+        return cell
+    cell = make_cell(cells, cls, state, held, cluster, stamp)
+    cells.owner[cell] = _owner(keys, state, held, cluster, cls)
+    cells.price[cell] = keys.price[cls]
+    cells.worth[cell] = 0.0
+    cells.group[cell] = 0
+    cells.idle_floor[cell] = 9223372036854775807
+    if state == CONFIGURED or state == CONFIGURING:
+        cells.worth[cell] = keys.binding_worth[stamp]
+        cells.group[cell] = keys.binding_group[stamp]
+    elif state == CREATING:
+        cells.price[cell] = 0.0
+        cells.group[cell] = keys.pair_group[stamp]
+        link(cells, keys.pair_head, cell)
+    return cell
+
+
+@inner
+def _settle_in(slots: Slots, cells: Cells, work: Work, slot: int, cell: int, now: int) -> None:
+    """Announces a machine to its cell; `join_all` carries it out."""
+    slots.cell[slot] = cell
+    if cell < 0:
+        return
+    touch(cells, cell)
+    cells.adds[cell] += 1
+    work.slot[work.meta[TO_JOIN]] = slot
+    work.meta[TO_JOIN] += 1
+    if cells.state[cell] == IDLE and slots.idle_since[slot] < cells.idle_floor[cell]:
+        cells.idle_floor[cell] = slots.idle_since[slot]
+    if cells.held[cell] != 0:
+        if slots.not_before[slot] < work.meta[NEXT_DUE]:
+            work.meta[NEXT_DUE] = slots.not_before[slot]
+        if not slots.flags[slot] & TIMED:
+            slots.flags[slot] |= TIMED
+            work.timed[work.meta[WAITING]] = slot
+            work.meta[WAITING] += 1
+
+
+@inner
+def _take_out(slots: Slots, cells: Cells, members: Pool, keys: Keys, slot: int) -> None:
+    """Removes a machine from its cell and from the counts of its class."""
+    cell = slots.cell[slot]
+    if cell >= 0:
+        keys.count[cells.cls[cell], slots.state[slot]] -= 1
+        leave(cells, members, cell, slots.place[slot], slot)
+    elif slots.state[slot] != 0:
+        # Deleting and Failed machines have no cell; their class is remembered in `place`.
+        keys.count[slots.place[slot], slots.state[slot]] -= 1
+    slots.cell[slot] = -1
+
+
+@inner
+def _put(slots: Slots, ids: Ids, cells: Cells, keys: Keys, work: Work, slot: int, now: int) -> None:
+    if slots.flags[slot] & NAMED:
+        work.special[work.meta[TO_CLASS]] = slot
+        work.meta[TO_CLASS] += 1
+        return
+    cls = keys.shape_class[slots.shape[slot]]
+    cell = _target(slots, cells, keys, slot, cls, now)
+    if cell < 0:
+        slots.place[slot] = cls
+    _settle_in(slots, cells, work, slot, cell, now)
+
+
+@kernel
+def place_special(slots: Slots, cells: Cells, keys: Keys, work: Work, slot: int, cls: int, now: int) -> None:
+    """Places a machine whose class Python had to name."""
+    cell = _target(slots, cells, keys, slot, cls, now)
+    if cell < 0:
+        slots.place[slot] = cls
+    _settle_in(slots, cells, work, slot, cell, now)
+
+
+@inner
+def _problem(state: int, shape_bad: int, has_cluster: bool, size: int, seen_before: bool) -> int:
+    if state != 0 and (shape_bad == 1 or shape_bad == BAD_PROBABILITY):
+        return shape_bad
+    if size == 0:
+        return BAD_ID
+    if seen_before:
+        return BAD_DUPLICATE
+    if state > FAILED:
+        return BAD_STATE
+    if (state == CONFIGURED or state == DRAINING) and not has_cluster:
+        return BAD_STRUCTURE
+    if (state == SPECULATIVE or state == IDLE or state == DELETING) and has_cluster:
+        return BAD_STRUCTURE
+    if state != 0:
+        return shape_bad
+    return 0
+
+
+@kernel
+def mark_used(column: I4, state: U1, seen: U1) -> None:
+    """Which table rows a column names; of removals (state 0) none, if the states are given."""
+    judged = len(state) == len(column)
+    for i in range(len(column)):
+        if column[i] >= 0 and (not judged or state[i] != 0):
+            seen[column[i]] = 1
+
+
+@inner
+def _look_ahead(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, guess: I4, arena: U1, offsets: I8, first: int,
+    last: int, state: U1, shape: I4, cluster: I4, stamp: I4, shapes: I4, stamps: I4, clusters: I4,
+) -> None:  # fmt: skip
+    """Asks for the memory some records need, step by step: one record after the other would wait for each line."""
+    mask = len(ids.table) - 1
+    for i in range(first, last):
+        at = hash_bytes(arena, offsets[i], offsets[i + 1] - offsets[i]) & mask
+        guess[i - first] = at
+        prefetch(ids.table, at)
+    for i in range(first, last):
+        slot = ids.table[guess[i - first]]
+        guess[i - first] = slot
+        if slot >= 0:
+            prefetch(ids.len, slot)
+            prefetch(ids.off, slot)
+            prefetch(ids.key, slot)
+            prefetch(slots.seen, slot)
+            prefetch(slots.state, slot)
+            prefetch(slots.shape, slot)
+            prefetch(slots.cluster, slot)
+            prefetch(slots.stamp, slot)
+            prefetch(slots.not_before, slot)
+            prefetch(slots.cell, slot)
+            prefetch(slots.place, slot)
+            prefetch(slots.flags, slot)
+            prefetch(slots.excess_since, slot)
+            prefetch(slots.excess_mark, slot)
+    table = len(cells.table) - 1
+    for i in range(first, last):
+        slot = guess[i - first]
+        if slot >= 0:
+            prefetch(ids.arena, ids.off[slot])
+            _fetch_cell(cells, slots.cell[slot])
+        if (state[i] == CONFIGURED or state[i] == CONFIGURING) and cluster[i] >= 0:
+            cls = keys.shape_class[shapes[shape[i]]]
+            binding = keys.stamp_binding[stamps[stamp[i]] if stamp[i] >= 0 else 0]
+            prefetch(cells.table, cell_hash(cls, state[i], 0, clusters[cluster[i]], binding) & table)
+    for i in range(first, last):
+        slot = guess[i - first]
+        if slot >= 0 and slots.cell[slot] >= 0:
+            prefetch(members.data, cells.start[slots.cell[slot]] + slots.place[slot])
+        if (state[i] == CONFIGURED or state[i] == CONFIGURING) and cluster[i] >= 0:
+            cls = keys.shape_class[shapes[shape[i]]]
+            binding = keys.stamp_binding[stamps[stamp[i]] if stamp[i] >= 0 else 0]
+            _fetch_cell(cells, cells.table[cell_hash(cls, state[i], 0, clusters[cluster[i]], binding) & table])
+
+
+@inner
+def _fetch_cell(cells: Cells, cell: int) -> None:
+    if cell >= 0:
+        prefetch(cells.cls, cell)
+        prefetch(cells.state, cell)
+        prefetch(cells.cluster, cell)
+        prefetch(cells.stamp, cell)
+        prefetch(cells.held, cell)
+        prefetch(cells.flags, cell)
+        prefetch(cells.start, cell)
+        prefetch(cells.count, cell)
+        prefetch(cells.used, cell)
+        prefetch(cells.ordered, cell)
+        prefetch(cells.least, cell)
+        prefetch(cells.adds, cell)
+        prefetch(cells.size, cell)
+        prefetch(cells.owner, cell)
+
+
+@kernel
+def place_records(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, guess: I4, arena: U1, offsets: I8,
+    first: int, last: int, state: U1, shape: I4, cluster: I4, stamp: I4, not_before: I8, shapes: I4, stamps: I4,
+    clusters: I4, empty: U1, now: int, batch: int, bad: I8,
+) -> int:  # fmt: skip
+    """Takes over the records `first .. last`; counts the bad ones by reason, returns how many there were."""
+    work.meta[TO_JOIN] = 0
+    rejects = 0
+    align_ids(ids, arena, offsets, first, last)
+    for i in range(first, last):
+        if (i - first) % AHEAD == 0:
+            _look_ahead(
+                slots, ids, cells, members, keys, guess, arena, offsets, i, min(last, i + AHEAD), state, shape,
+                cluster, stamp, shapes, stamps, clusters,
+            )  # fmt: skip
+        start = offsets[i]
+        size = offsets[i + 1] - start
+        new_state = state[i]
+        number = shapes[shape[i]] if new_state != 0 else 0
+        has_cluster = cluster[i] >= 0 and empty[cluster[i]] == 0
+        slot = -1
+        seen_before = False
+        if size > 0:
+            slot = intern_id(ids, arena, start, size)
+            if slots.seen[slot] == batch:
+                seen_before = True
+            elif slots.state[slot] == 0:
+                # Perhaps an id that names no machine: judged when the whole batch is in.
+                work.gone[work.meta[GONE]] = slot
+                work.meta[GONE] += 1
+            slots.seen[slot] = batch
+        problem = _problem(new_state, keys.shape_bad[number] if new_state != 0 else 0, has_cluster, size, seen_before)
+        if problem != 0:
+            bad[problem] += 1
+            rejects += 1
+            continue
+        old_state = slots.state[slot]
+        new_cluster = clusters[cluster[i]] if has_cluster else -1
+        new_stamp = stamps[stamp[i]] if stamp[i] >= 0 else 0
+        if new_state == old_state and (
+            new_state == 0
+            or (
+                slots.shape[slot] == number
+                and slots.cluster[slot] == new_cluster
+                and slots.stamp[slot] == new_stamp
+                and slots.not_before[slot] == not_before[i]
+            )
+        ):
+            continue
+        work.meta[ANY_CHANGE] = 1
+        if old_state != 0:
+            _take_out(slots, cells, members, keys, slot)
+        if old_state != new_state or slots.cluster[slot] != new_cluster:
+            slots.excess_since[slot] = 0
+            slots.excess_mark[slot] = -1
+        if new_state == IDLE and old_state != IDLE:
+            slots.idle_since[slot] = now
+        slots.state[slot] = new_state
+        slots.cluster[slot] = new_cluster
+        slots.stamp[slot] = new_stamp
+        slots.not_before[slot] = not_before[i]
+        if new_state == 0:
+            work.gone[work.meta[GONE]] = slot
+            work.meta[GONE] += 1
+            continue
+        slots.shape[slot] = number
+        _put(slots, ids, cells, keys, work, slot, now)
+    return rejects
+
+
+@kernel
+def free_slots(slots: Slots, ids: Ids, work: Work) -> None:
+    """Ids that name no machine give their slot back."""
+    for i in range(work.meta[GONE]):
+        slot = work.gone[i]
+        if slots.state[slot] == 0 and not slots.flags[slot] & NAMED and ids.len[slot] >= 0:
+            forget_id(ids, slot)
+    work.meta[GONE] = 0
+
+
+@kernel
+def place_due(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, now: int) -> None:
+    """Moves machines whose hold is over and forgets those that wait no longer."""
+    work.meta[TO_JOIN] = 0
+    waiting = work.meta[WAITING]
+    work.meta[WAITING] = 0
+    work.meta[NEXT_DUE] = 9223372036854775807
+    for i in range(waiting):
+        slot = work.timed[i]
+        slots.flags[slot] &= ~TIMED & 0xFF
+        cell = slots.cell[slot]
+        if cell < 0 or cells.held[cell] == 0:
+            continue
+        if slots.not_before[slot] <= now:
+            work.meta[ANY_CHANGE] = 1
+            _take_out(slots, cells, members, keys, slot)
+            _put(slots, ids, cells, keys, work, slot, now)
+        else:
+            slots.flags[slot] |= TIMED
+            work.timed[work.meta[WAITING]] = slot
+            work.meta[WAITING] += 1
+            if slots.not_before[slot] < work.meta[NEXT_DUE]:
+                work.meta[NEXT_DUE] = slots.not_before[slot]
+
+
+@kernel
+def unplace(slots: Slots, used: int) -> None:
+    for slot in range(used):
+        slots.cell[slot] = -1
+        slots.flags[slot] &= ~TIMED & 0xFF
+
+
+@kernel
+def place_range(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, first: int, last: int, now: int
+) -> None:
+    """Places the machines of a range of slots, none of which has a cell."""
+    work.meta[TO_JOIN] = 0
+    for slot in range(first, last):
+        if slots.state[slot] != 0:
+            _put(slots, ids, cells, keys, work, slot, now)
+
+
+@kernel
+def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, text: U1, named: bool) -> int:
+    """Marks an id as named or not; returns its slot if a machine must be placed anew, else -1."""
+    work.meta[TO_JOIN] = 0
+    if len(text) == 0:
+        return -1
+    slot = intern_id(ids, text, 0, len(text))
+    if slots.state[slot] != 0:
+        _take_out(slots, cells, members, keys, slot)
+    elif not named:
+        slots.flags[slot] &= TIMED
+        forget_id(ids, slot)
+        return -1
+    else:
+        slots.flags[slot] &= TIMED
+        slots.cell[slot] = -1
+    if named:
+        slots.flags[slot] |= NAMED
+    else:
+        slots.flags[slot] &= ~NAMED & 0xFF
+    return slot if slots.state[slot] != 0 else -1
+
+
+@kernel
+def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> int:
+    """Carries out what was announced; if the pool is too small nothing is done, and it tells what is missing."""
+    missing = growth(cells)
+    if missing > pool_room(members):
+        return missing
+    append_room(cells, members)
+    joining = work.meta[TO_JOIN]
+    for i in range(joining):
+        if i + 16 < joining:
+            cell = slots.cell[work.slot[i + 16]]
+            prefetch(cells.used, cell)
+            prefetch(cells.start, cell)
+            prefetch(cells.least, cell)
+            prefetch(cells.ordered, cell)
+            prefetch(cells.count, cell)
+            prefetch(ids.key, work.slot[i + 16])
+        if i + 8 < joining:
+            cell = slots.cell[work.slot[i + 8]]
+            prefetch(members.data, cells.start[cell] + cells.used[cell])
+            prefetch(ids.key, cells.least[cell])
+        slot = work.slot[i]
+        slots.place[slot] = join(cells, members, ids, slots.cell[slot], slot)
+    work.meta[TO_JOIN] = 0
+    return 0

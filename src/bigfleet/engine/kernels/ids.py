@@ -1,0 +1,285 @@
+"""Machine ids: a byte arena with a hash index, slots handed out and taken back, and the text order of ids.
+
+A slot is a row of every machine column. An id's bytes are never overwritten while someone may read them: results of
+earlier steps point into the arena, which is packed into another one when most of it belongs to forgotten ids. Order is
+by UTF-8 bytes; a 7-byte key behind the prefix all ids share decides it without touching the arena in nearly every case.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.kernels.columns import grown, made, room
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
+from bigfleet.engine.kernels.view import View, view
+
+# Places in `meta`.
+USED, FREE, BYTES, SKIP, LIVE, GRAVES = 0, 1, 2, 3, 4, 5
+_EMPTY, _GRAVE = -1, -2
+
+
+@view
+class Ids(View):
+    """Slot columns `off`, `len`, `key`; `table` maps hashes to slots; `free` is a stack of slots."""
+
+    arena: U1
+    off: I8
+    len: I4
+    key: I8
+    table: I4
+    free: I4
+    meta: I8
+
+
+class IdStore:
+    """Owns the arrays; kernels below change them through the view `v`."""
+
+    def __init__(self) -> None:
+        self.v = made(Ids, 16)._replace(table=np.full(64, _EMPTY, np.int32))
+
+    @property
+    def capacity(self) -> int:
+        return len(self.v.off)
+
+    def reserve(self, records: int, id_bytes: int) -> None:
+        """Makes room for so many new ids; call before `intern`."""
+        v = self.v
+        meta = v.meta.tolist()
+        slots = meta[USED] - meta[FREE] + records
+        if slots > len(v.off):
+            slots = room(len(v.off), slots)
+            v = v._replace(
+                off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots), free=grown(v.free, slots)
+            )
+        if meta[BYTES] + id_bytes > len(v.arena):
+            v = _packed(v, id_bytes)
+            v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
+        if (meta[LIVE] + meta[GRAVES] + records) * 3 > len(v.table) * 2:
+            size = 64
+            while size * 2 < (meta[LIVE] + records) * 4:
+                size *= 2
+            v = v._replace(table=np.full(size, _EMPTY, np.int32))
+            rehash(v)
+        self.v = v
+
+    def align(self, arena: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        """Shortens the common prefix to what the new ids share, so that keys stay comparable."""
+        align(self.v, arena, offsets)
+
+    def text(self, slot: int) -> str:
+        start = int(self.v.off[slot])
+        return self.v.arena[start : start + int(self.v.len[slot])].tobytes().decode()
+
+    def texts(self, slots: NDArray[np.int32]) -> list[str]:
+        """Ids of many slots."""
+        v, arena = self.v, self.v.arena.data
+        spans = zip(v.off[slots].tolist(), v.len[slots].tolist(), strict=True)
+        return [str(arena[start : start + size], "utf-8") for start, size in spans]
+
+    def find(self, text: str) -> int:
+        """The slot of an id, or -1."""
+        data = np.frombuffer(text.encode(), np.uint8) if text else np.zeros(0, np.uint8)
+        return find_text(self.v, np.ascontiguousarray(data))
+
+
+def _packed(v: Ids, id_bytes: int) -> Ids:
+    """The ids without the bytes of forgotten ones, if those are most; earlier results go on reading the old columns."""
+    sizes = v.len[: int(v.meta[USED])]
+    alive = int(sizes[sizes > 0].sum())
+    if 2 * alive > int(v.meta[BYTES]):
+        return v
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), off=v.off.copy())
+    pack(v, packed)
+    return packed
+
+
+@kernel
+def pack(old: Ids, new: Ids) -> None:
+    """Copies the bytes of live ids, one behind the other."""
+    at = 0
+    for slot in range(old.meta[USED]):
+        for i in range(old.len[slot]):
+            new.arena[at + i] = old.arena[old.off[slot] + i]
+        new.off[slot] = at
+        at += max(0, old.len[slot])
+    new.meta[BYTES] = at
+
+
+@inner
+def hash_bytes(arena: U1, start: int, size: int) -> int:
+    value = 5381
+    for i in range(start, start + size):
+        value = ((value ^ int(arena[i])) * 16777619) & 0x7FFFFFFFFF
+        value = (value ^ (value >> 17)) & 0x7FFFFFFF
+    return value
+
+
+@inner
+def prefix_key(arena: U1, start: int, size: int, skip: int) -> int:
+    value = 0
+    for i in range(skip, skip + 7):
+        value = value << 8
+        if i < size:
+            value |= int(arena[start + i])
+    return value
+
+
+@inner
+def bytes_less(arena: U1, a: int, a_size: int, b: int, b_size: int) -> bool:
+    for i in range(min(a_size, b_size)):
+        x = arena[a + i]
+        y = arena[b + i]
+        if x != y:
+            return bool(x < y)
+    return bool(a_size < b_size)
+
+
+@inner
+def id_less(ids: Ids, a: int, b: int) -> bool:
+    """Text order of two slots' ids."""
+    x = ids.key[a]
+    y = ids.key[b]
+    if x != y:
+        return bool(x < y)
+    if a == b:
+        return False
+    return bytes_less(ids.arena, ids.off[a], ids.len[a], ids.off[b], ids.len[b])
+
+
+@inner
+def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
+    if ids.len[slot] != size:
+        return False
+    base = ids.off[slot]
+    for i in range(size):
+        if ids.arena[base + i] != arena[start + i]:
+            return False
+    return True
+
+
+@inner
+def find_id(ids: Ids, arena: U1, start: int, size: int) -> int:
+    mask = len(ids.table) - 1
+    at = hash_bytes(arena, start, size) & mask
+    while ids.table[at] != _EMPTY:
+        slot = ids.table[at]
+        if slot >= 0 and _same_id(ids, slot, arena, start, size):
+            return slot
+        at = (at + 1) & mask
+    return -1
+
+
+@inner
+def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
+    """The slot of an id, made if it is new; room must have been reserved."""
+    mask = len(ids.table) - 1
+    at = hash_bytes(arena, start, size) & mask
+    grave = -1
+    while ids.table[at] != _EMPTY:
+        slot = ids.table[at]
+        if slot == _GRAVE:
+            if grave < 0:
+                grave = at
+        elif _same_id(ids, slot, arena, start, size):
+            return slot
+        at = (at + 1) & mask
+    if grave >= 0:
+        at = grave
+        ids.meta[GRAVES] -= 1
+    if ids.meta[FREE] > 0:
+        ids.meta[FREE] -= 1
+        slot = ids.free[ids.meta[FREE]]
+    else:
+        slot = ids.meta[USED]
+        ids.meta[USED] += 1
+    base = ids.meta[BYTES]
+    for i in range(size):
+        ids.arena[base + i] = arena[start + i]
+    ids.meta[BYTES] += size
+    ids.off[slot] = base
+    ids.len[slot] = size
+    ids.key[slot] = prefix_key(ids.arena, base, size, ids.meta[SKIP])
+    ids.table[at] = slot
+    ids.meta[LIVE] += 1
+    return slot
+
+
+@inner
+def forget_id(ids: Ids, slot: int) -> None:
+    """Takes a slot back; its bytes stay for readers of earlier results."""
+    mask = len(ids.table) - 1
+    at = hash_bytes(ids.arena, ids.off[slot], ids.len[slot]) & mask
+    while ids.table[at] != slot:
+        at = (at + 1) & mask
+    ids.table[at] = _GRAVE
+    ids.meta[GRAVES] += 1
+    ids.meta[LIVE] -= 1
+    ids.free[ids.meta[FREE]] = slot
+    ids.meta[FREE] += 1
+    ids.len[slot] = -1
+
+
+@kernel
+def find_text(ids: Ids, text: U1) -> int:
+    return find_id(ids, text, 0, len(text))
+
+
+@kernel
+def rehash(ids: Ids) -> None:
+    """Fills an empty table with the live slots."""
+    mask = len(ids.table) - 1
+    freed = 0
+    for i in range(ids.meta[FREE]):
+        ids.len[ids.free[i]] = -1
+        freed += 1
+    for slot in range(ids.meta[USED]):
+        if ids.len[slot] < 0:
+            continue
+        at = hash_bytes(ids.arena, ids.off[slot], ids.len[slot]) & mask
+        while ids.table[at] != _EMPTY:
+            at = (at + 1) & mask
+        ids.table[at] = slot
+    ids.meta[GRAVES] = 0
+
+
+@kernel
+def align(ids: Ids, arena: U1, offsets: I8) -> None:
+    align_ids(ids, arena, offsets, 0, len(offsets) - 1)
+
+
+@inner
+def align_ids(ids: Ids, arena: U1, offsets: I8, first: int, last: int) -> None:
+    """Shortens the common prefix to what the ids `first .. last` share with the known ones."""
+    one = first
+    while one < last and offsets[one] == offsets[one + 1]:
+        one += 1
+    if one == last:
+        return
+    if ids.meta[LIVE] == 0:
+        ids.meta[SKIP] = offsets[one + 1] - offsets[one]
+        reference = arena
+        base = offsets[one]
+    else:
+        slot = 0
+        while ids.len[slot] < 0:
+            slot += 1
+        reference = ids.arena
+        base = ids.off[slot]
+    skip = ids.meta[SKIP]
+    for i in range(one, last):
+        start = offsets[i]
+        size = offsets[i + 1] - start
+        if size == 0:
+            continue
+        if size < skip:
+            skip = size
+        for b in range(skip):
+            if arena[start + b] != reference[base + b]:
+                skip = b
+                break
+    if skip < ids.meta[SKIP]:
+        ids.meta[SKIP] = skip
+        for slot in range(ids.meta[USED]):
+            if ids.len[slot] >= 0:
+                ids.key[slot] = prefix_key(ids.arena, ids.off[slot], ids.len[slot], skip)

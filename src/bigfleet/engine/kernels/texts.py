@@ -1,0 +1,101 @@
+"""Texts: numbers for fingerprints, groups, names and values, and their bytes for comparisons inside kernels.
+
+Order is by UTF-8 bytes; a 7-byte key decides it without touching the arena in nearly every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bigfleet.engine.kernels.columns import grown, room
+from bigfleet.engine.kernels.ids import bytes_less
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner
+from bigfleet.engine.kernels.view import View, view
+
+
+@view
+class Texts(View):
+    """Bytes of every interned text, for comparisons inside kernels."""
+
+    arena: U1
+    off: I8
+    len: I4
+    key: I8
+
+
+class TextTable:
+    """Text to number and back; number 0 is the empty text."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self.texts: list[str] = []
+        self.v = Texts(np.zeros(64, np.uint8), np.zeros(16, np.int64), np.zeros(16, np.int32), np.zeros(16, np.int64))
+        self._bytes = 0
+        self.intern("")
+
+    def intern(self, text: str) -> int:
+        found = self.index.get(text)
+        return self._add(text) if found is None else found
+
+    def intern_all(self, texts: Sequence[str]) -> list[int]:
+        """Numbers of many texts; new ones get theirs in the order given, and cost little each."""
+        index = self.index
+        new = [text for text in dict.fromkeys(texts) if text not in index]
+        if new:
+            self._add_all(new)
+        return [index[text] for text in texts]
+
+    def _add(self, text: str) -> int:
+        number, data = len(self.texts), text.encode()
+        end = self._bytes + len(data)
+        v = self._fitting(number + 1, end)
+        v.arena[self._bytes : end] = np.frombuffer(data, np.uint8)
+        v.off[number] = self._bytes
+        v.len[number] = len(data)
+        v.key[number] = _key(data)
+        self._bytes = end
+        self.texts.append(text)
+        self.index[text] = number
+        return number
+
+    def _add_all(self, new: list[str]) -> None:
+        first, last = len(self.texts), len(self.texts) + len(new)
+        data = [text.encode() for text in new]
+        lengths = np.array([len(each) for each in data], np.int64)
+        end = self._bytes + int(lengths.sum())
+        v = self._fitting(last, end)
+        v.arena[self._bytes : end] = np.frombuffer(b"".join(data), np.uint8)
+        v.off[first:last] = self._bytes + np.cumsum(lengths) - lengths
+        v.len[first:last] = lengths
+        v.key[first:last] = [_key(each) for each in data]
+        self._bytes = end
+        self.texts += new
+        self.index.update(zip(new, range(first, last), strict=True))
+
+    def _fitting(self, texts: int, end: int) -> Texts:
+        """The columns with room for so many texts and bytes; the same view as long as there is."""
+        v = self.v
+        if texts > len(v.off) or end > len(v.arena):
+            size = room(len(v.off), texts)
+            v = self.v = v._replace(
+                arena=grown(v.arena, room(len(v.arena), end)),
+                off=grown(v.off, size), len=grown(v.len, size), key=grown(v.key, size),
+            )  # fmt: skip
+        return v
+
+
+def _key(data: bytes) -> int:
+    return int.from_bytes(data[:7].ljust(7, b"\0"), "big")
+
+
+@inner
+def text_less(texts: Texts, a: int, b: int) -> bool:
+    x = texts.key[a]
+    y = texts.key[b]
+    if x != y:
+        return bool(x < y)
+    if a == b:
+        return False
+    return bytes_less(texts.arena, texts.off[a], texts.len[a], texts.off[b], texts.len[b])

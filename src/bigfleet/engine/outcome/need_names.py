@@ -1,0 +1,74 @@
+"""Names of needs: keys, amounts and texts of entries and parts, for everything that renders rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from bigfleet.engine.demand.rows import GANG
+from bigfleet.engine.results import NeedKey
+from bigfleet.model.resources import Resources
+
+if TYPE_CHECKING:
+    from bigfleet.engine.catalog.catalog import Catalog
+    from bigfleet.engine.decide.world import World
+
+_REMEMBERED = 65_536
+
+
+class Needs(Struct, frozen=True, eq=False):
+    """Reads one step's world; refuses once the engine has gone on, because its columns then mean something else."""
+
+    world: World
+    catalog: Catalog
+    clusters: list[str]
+    generation: int
+    clock: NDArray[np.int64]
+
+    @property
+    def current(self) -> World:
+        if int(self.clock[0]) != self.generation:
+            raise RuntimeError(
+                f"rows of step {self.generation} were asked for after step {int(self.clock[0])}; "
+                "render what you keep before the engine's next step"
+            )
+        return self.world
+
+    def entry_key(self, entry: int) -> NeedKey:
+        w = self.current
+        if int(w.e.kind[entry]) == GANG:
+            return self.named_key(entry, "")
+        return self.row_key(entry, int(w.e.part[entry]))
+
+    def row_key(self, entry: int, part: int) -> NeedKey:
+        return self.named_key(entry, self.amounts(self.current.parts.unit[part]).canonical)
+
+    def named_key(self, entry: int, min_unit: str) -> NeedKey:
+        w = self.current
+        texts = self.catalog.texts.texts
+        return NeedKey(
+            self.clusters[int(w.e.cluster[entry])],
+            texts[int(w.p.text[w.e.prof[entry]])],
+            texts[int(w.e.group[entry])],
+            min_unit,
+        )
+
+    def priority(self, entry: int) -> int:
+        return int(self.current.p.priority[self.current.e.prof[entry]])
+
+    def amounts(self, row: NDArray[np.int64]) -> Resources:
+        return self.known_amounts(tuple(row.tolist()))
+
+    def known_amounts(self, row: tuple[int, ...]) -> Resources:
+        """Amounts by resource column as a vector; the same few are asked for again and again."""
+        memo = self.catalog.amounts
+        found = memo.get(row)
+        if found is None:
+            if len(memo) > _REMEMBERED:
+                memo.clear()
+            names = self.catalog.resources
+            found = memo[row] = Resources({names[d]: amount for d, amount in enumerate(row) if amount}, limit=2**63)
+        return found

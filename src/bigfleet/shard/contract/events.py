@@ -1,0 +1,517 @@
+"""What the shard core hears and what it asks for: the whole contract between core, shell and simulator.
+
+Immutable values only, and user data never shows in their text. The shell performs the instructions of one `handle`
+call strictly in list order; what follows a `Journal` that is not `lazy` may only happen once the journal is durable.
+Instants are Unix nanoseconds; names of frames follow the wire contract, their types do not. `machine` is the shard's
+key of a machine (`records.py`) on sessions and in logs, and the provider's own id on everything that goes to or comes
+from a provider.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch, Rollup, Shape
+    from bigfleet.engine.policy import Policy
+    from bigfleet.model.machine import MachineState
+    from bigfleet.model.requirement import Requirement
+    from bigfleet.shard.contract.step_result import StepResult
+
+
+# ---------------------------------------------------------------------------------------------------------------- facts
+
+
+class ListedMachine(Struct, frozen=True):
+    """One provider record, decoded and in model units; `metadata` is the provider's echo of `shard_metadata`."""
+
+    id: str
+    state: MachineState
+    shape: Shape
+    host: str = ""
+    cluster: str = ""
+    last_error: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+class Fence(Struct, frozen=True):
+    """Token of one mutating call: greater epoch wins, then greater sequence."""
+
+    shard_id: str
+    epoch: int
+    sequence: int
+
+
+class CallKind(StrEnum):
+    CREATE = "create"
+    CONFIGURE = "configure"
+    DRAIN = "drain"
+    DELETE = "delete"
+
+
+class Failure(StrEnum):
+    """Why a provider call failed, as far as the core has to tell apart."""
+
+    FENCED = "fenced"
+    NOT_FOUND = "not_found"
+    UNIMPLEMENTED = "unimplemented"
+    INVALID = "invalid"
+    UNAVAILABLE = "unavailable"
+    DEADLINE = "deadline"
+    OTHER = "other"
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+class SessionOpened(Struct, frozen=True):
+    """A stream said Hello and the shell checked its identity. `session` is unique for the life of the process."""
+
+    session: int
+    cluster: str
+    protocol_version: str = ""
+    capabilities: frozenset[str] = frozenset()
+    bound_shard_id: str = ""
+    active_drains: tuple[str, ...] = ()
+
+
+class HelloRepeated(Struct, frozen=True):
+    session: int
+
+
+class SessionClosed(Struct, frozen=True):
+    session: int
+    reason: str = ""
+
+
+class SessionWritable(Struct, frozen=True):
+    """The stream can take frames now; the core answers with at most `limit` `SendFrame`s.
+
+    When more are waiting the answer ends with another `WakeSession`.
+    """
+
+    session: int
+    limit: int = 64
+
+
+class RollupReceived(Struct, frozen=True):
+    """Demand of a session.
+
+    `rollup` is None when the bytes, timestamp aside, equal the last ones of this cluster that decoded (`unchanged`), or
+    when they do not decode (`error`).
+    """
+
+    session: int
+    cluster: str
+    timestamp: int
+    rollup: Rollup | None
+    unchanged: bool = False
+    error: str = ""
+
+
+class BootstrapAnswered(Struct, frozen=True):
+    session: int
+    request_id: str
+    user_data: bytes = b""
+    ttl_seconds: int = 0
+    error: str = ""
+
+    def __repr__(self) -> str:
+        return f"BootstrapAnswered({self.session}, {self.request_id!r}, {len(self.user_data)} bytes, {self.error!r})"
+
+
+class ReclaimAcked(Struct, frozen=True):
+    session: int
+    instruction_id: str
+    nodes_started: int = 0
+
+
+class DrainReported(Struct, frozen=True):
+    session: int
+    instruction_id: str
+    machine: str
+    outcome: str
+    error: str = ""
+
+
+class NodeReported(Struct, frozen=True):
+    session: int
+    machine: str
+    node_name: str = ""
+    ready: bool = False
+    empty: bool = False
+    max_pod_priority: int = 0
+
+
+class ListArrived(Struct, frozen=True):
+    """Part of a List whose call began at `began`; the last part is `complete`.
+
+    `machines` are the records that changed or, where the shell keeps no index, all of them. `absent` are ids the shell
+    knows that a finished full List did not name; None lets the core work them out from all parts of this List.
+    `removed` are ids the provider itself declared gone. `undecodable` are ids whose record could not be read.
+    """
+
+    provider: str
+    began: int
+    full: bool
+    complete: bool
+    machines: tuple[ListedMachine, ...] = ()
+    removed: tuple[str, ...] = ()
+    absent: tuple[str, ...] | None = None
+    undecodable: tuple[str, ...] = ()
+    revision: bytes = b""
+
+
+class ListFailed(Struct, frozen=True):
+    provider: str
+    error: str
+
+
+class MachineRead(Struct, frozen=True):
+    """Answer of a Get: the record, or None when the provider does not know the machine."""
+
+    provider: str
+    machine: str
+    began: int
+    record: ListedMachine | None
+
+
+class ReadFailed(Struct, frozen=True):
+    provider: str
+    machine: str
+    error: str
+
+
+class CallDone(Struct, frozen=True):
+    """A mutating call was acknowledged with the provider's snapshot."""
+
+    op: int
+    record: ListedMachine
+
+
+class CallFailed(Struct, frozen=True):
+    op: int
+    failure: Failure
+    error: str
+
+
+class StepDone(Struct, frozen=True):
+    step: int
+    result: StepResult
+
+
+class TimerDue(Struct, frozen=True):
+    """The instant of `core.next_timer()` has come (or any later one)."""
+
+
+class RailsSet(Struct, frozen=True):
+    """An admin or the coordinator flipped a switch; None leaves it as it is."""
+
+    paused: bool | None = None
+    dry_run: bool | None = None
+    who: str = ""
+
+
+class OwnershipReceived(Struct, frozen=True):
+    """The coordinator's full versioned table for this shard: domains it owns and machines handed to or from it.
+
+    `granted` and `withheld` are keys of machines; they win over domains. `clusters` are those bound to this shard, None
+    when the coordinator does not say.
+    """
+
+    term: int
+    version: int
+    domains: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    assigned_elsewhere: tuple[tuple[str, str], ...] = ()
+    default_owner: bool = True
+    clusters: tuple[str, ...] | None = None
+    # Clusters of other shards, and where those are reached.
+    referrals: tuple[tuple[str, str], ...] = ()
+
+
+class TransferAsked(Struct, frozen=True):
+    """The coordinator wants machines of this kind released to another shard; answered by `TransferReleased`.
+
+    Only free machines (Idle or Speculative, `speculative` says which) that nothing is pending on are released; a
+    repeated `transfer` gets the same answer.
+    """
+
+    transfer: str
+    count: int
+    instance_type: str = ""
+    zone: str = ""
+    speculative: bool = False
+
+
+class DrainAsked(Struct, frozen=True):
+    """The coordinator wants machines drained for demand of another shard; answered by `TransferReleased`.
+
+    Either `machines` are named, or `count` of a kind are chosen here. A repeated `transfer` gets the same answer.
+    """
+
+    transfer: str
+    preemptor_priority: int
+    count: int = 0
+    instance_type: str = ""
+    zone: str = ""
+    machines: tuple[str, ...] = ()
+
+
+class TermSeen(Struct, frozen=True):
+    term: int
+
+
+Event = (
+    SessionOpened
+    | HelloRepeated
+    | SessionClosed
+    | SessionWritable
+    | RollupReceived
+    | BootstrapAnswered
+    | ReclaimAcked
+    | DrainReported
+    | NodeReported
+    | ListArrived
+    | ListFailed
+    | MachineRead
+    | ReadFailed
+    | CallDone
+    | CallFailed
+    | StepDone
+    | TimerDue
+    | RailsSet
+    | OwnershipReceived
+    | TransferAsked
+    | DrainAsked
+    | TermSeen
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- frames
+
+
+class Acknowledgement(Struct, frozen=True):
+    echo: str
+    coordinator_term: int
+    shard_epoch: int
+    rollup_timestamp: int = 0
+    outcome: str = ""
+    reason: str = ""
+
+
+class BootstrapRequest(Struct, frozen=True):
+    request_id: str
+    cluster: str
+    requirements: tuple[Requirement, ...]
+    machine: str
+    node_name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class ReclaimInstruction(Struct, frozen=True):
+    instruction_id: str
+    nodes: tuple[str, ...]
+    grace_seconds: int
+    preemptor_priority: int
+
+
+class ReclaimCancel(Struct, frozen=True):
+    instruction_id: str
+
+
+class NodeState(Struct, frozen=True):
+    """State of one machine of this cluster; `shape` carries labels, allocatable and taints."""
+
+    machine: str
+    cluster: str
+    state: MachineState
+    node_name: str
+    provider_id: str
+    last_error: str
+    shape: Shape | None
+
+
+class AvailableCapacity(Struct, frozen=True):
+    fingerprint: str
+    requirements: tuple[Requirement, ...]
+    count: int
+    confidence: str
+    cost_per_hour: float
+
+
+class ResyncEnd(Struct, frozen=True):
+    machines: tuple[str, ...]
+
+
+Frame = (
+    Acknowledgement | BootstrapRequest | ReclaimInstruction | ReclaimCancel | NodeState | AvailableCapacity | ResyncEnd
+)
+
+
+# --------------------------------------------------------------------------------------------------------- instructions
+
+
+class RunStep(Struct, frozen=True):
+    """Run one engine step at `now` and answer with `StepDone(step, …)`; never two at a time."""
+
+    step: int
+    now: int
+    machines: MachineBatch | None
+    demand: DemandBatch | None
+    policy: Policy
+    conditions: Conditions
+    # Clusters that want to hear what capacity they could get (`StepResult.available`).
+    hints: tuple[str, ...] = ()
+
+
+class CallProvider(Struct, frozen=True):
+    """One attempt of a mutating call; answered by `CallDone` or `CallFailed` with the same op."""
+
+    op: int
+    provider: str
+    kind: CallKind
+    machine: str
+    fence: Fence
+    deadline: int
+    cluster: str = ""
+    blob: bytes = b""
+    metadata: tuple[tuple[str, str], ...] = ()
+    grace_seconds: int = 0
+
+    def __repr__(self) -> str:
+        return f"CallProvider({self.op}, {self.kind.value} {self.provider}/{self.machine} {self.cluster})"
+
+
+class StartList(Struct, frozen=True):
+    """Begin a List, which ends complete or in `ListFailed`; never two of one provider at a time. `full`: no cursor."""
+
+    provider: str
+    full: bool
+    revision: bytes = b""
+
+
+class StartRead(Struct, frozen=True):
+    provider: str
+    machine: str
+
+
+class Table(IntEnum):
+    """Tables of the journal."""
+
+    INTENT = 1
+    DRAIN = 2
+    OWNERSHIP = 3
+    RAILS = 4
+    GUARD = 5
+
+
+class Journal(Struct, frozen=True):
+    """Write (value) or erase (None) rows; values are JSON texts, one row per key.
+
+    Rows that are not `lazy` must be durable before the next instruction; lazy ones may be written later, in order.
+    """
+
+    entries: tuple[tuple[Table, str, str | None], ...]
+    lazy: bool = False
+
+
+class WakeSession(Struct, frozen=True):
+    """The session's outbox has something: let its writer say `SessionWritable`."""
+
+    session: int
+
+
+class SendFrame(Struct, frozen=True):
+    session: int
+    frame: Frame
+
+
+class CloseCode(StrEnum):
+    ABORTED = "aborted"
+    INVALID_ARGUMENT = "invalid_argument"
+    PERMISSION_DENIED = "permission_denied"
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    FAILED_PRECONDITION = "failed_precondition"
+
+
+class CloseSession(Struct, frozen=True):
+    session: int
+    code: CloseCode
+    message: str
+    # Where the peer should go instead; empty leaves that to the peer.
+    referral: str = ""
+
+
+class Audit(Struct, frozen=True):
+    """One line of the audit log."""
+
+    cycle: int
+    kind: str
+    machine: str
+    cluster: str
+    reason: str
+    grace_seconds: int
+    outcome: str
+    detail: str = ""
+
+
+class Log(Struct, frozen=True):
+    level: str
+    message: str
+    attrs: tuple[tuple[str, object], ...] = ()
+
+
+class Count(Struct, frozen=True):
+    metric: str
+    labels: tuple[str, ...] = ()
+    amount: float = 1.0
+
+
+class Observe(Struct, frozen=True):
+    metric: str
+    seconds: float
+    labels: tuple[str, ...] = ()
+
+
+class ReportNow(Struct, frozen=True):
+    """A shortfall is old enough to tell the coordinator at once."""
+
+
+class TransferReleased(Struct, frozen=True):
+    """These machines are no longer this shard's; the journal says so already."""
+
+    transfer: str
+    machines: tuple[str, ...]
+
+
+Instruction = (
+    RunStep
+    | CallProvider
+    | StartList
+    | StartRead
+    | Journal
+    | WakeSession
+    | SendFrame
+    | CloseSession
+    | Audit
+    | Log
+    | Count
+    | Observe
+    | ReportNow
+    | TransferReleased
+)
+
+
+class JournalState(Struct, frozen=True):
+    """What a restarted core begins with; an empty one is always safe."""
+
+    epoch: int
+    rows: Mapping[tuple[Table, str], str] = field(default_factory=dict)

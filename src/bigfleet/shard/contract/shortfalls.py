@@ -1,0 +1,120 @@
+"""Shortfalls as they are told: one per fingerprint, deficits summed, the oldest age; by priority, then age.
+
+The engine keeps one per row of demand, of which there may be many thousands; they are folded in columns and only what
+is told is rendered. A cluster or group is named where all rows of the fingerprint agree on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bigfleet.engine.demand.rows import PLAIN
+from bigfleet.engine.outcome.shortfall import ShortfallBatch
+from bigfleet.model.resources import Resources
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bigfleet.engine.results import Shortfall
+    from bigfleet.shard.contract.step_result import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Everything of one fingerprint that nobody can answer yet; `rows` of demand were folded."""
+
+    fingerprint: str
+    cluster: str
+    group: str
+    priority: int
+    deficit: Resources
+    since: int
+    age: int
+    escalated: bool
+    topology_constrained: bool
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shorts:
+    """A step's, folded already where the step was taken, in the order they are told."""
+
+    items: tuple[Short, ...]
+
+
+def folded(table: Rows[Shortfall] | Shorts) -> tuple[Short, ...]:
+    """The table by fingerprint; to be called before the engine's next step."""
+    if isinstance(table, Shorts):
+        return table.items
+    found = _columns(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
+    return tuple(sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode())))
+
+
+def _listed(rows: Iterable[Shortfall]) -> list[Short]:
+    found: dict[str, Short] = {}
+    for row in rows:
+        key = row.key
+        known = found.get(key.fingerprint)
+        found[key.fingerprint] = Short(
+            key.fingerprint,
+            key.cluster if known is None or known.cluster == key.cluster else "",
+            key.group if known is None or known.group == key.group else "",
+            row.priority,
+            row.deficit if known is None else known.deficit + row.deficit,
+            row.since if known is None else min(known.since, row.since),
+            row.age if known is None else max(known.age, row.age),
+            row.escalated or (known is not None and known.escalated),
+            row.topology_constrained or (known is not None and known.topology_constrained),
+            1 if known is None else known.rows + 1,
+        )
+    return list(found.values())
+
+
+def _columns(batch: ShortfallBatch) -> list[Short]:
+    if not len(batch):
+        return []
+    needs, w = batch.needs, batch.needs.current
+    texts = needs.catalog.texts.texts
+    profile = w.e.prof[batch.entry]
+    numbers, which = np.unique(w.p.text[profile], return_inverse=True)
+    count = len(numbers)
+    one = np.empty(count, np.int64)
+    one[which] = np.arange(len(which))
+    since = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(since, which, w.parts.since[batch.part])
+    deficit = np.zeros((count, w.parts.rest.shape[1]), np.int64)
+    np.add.at(deficit, which, w.parts.rest[batch.part])
+    rows = np.bincount(which, minlength=count)
+    constrained = np.bincount(which, w.e.kind[batch.entry] != PLAIN, count) > 0
+    cluster = _agreed(w.e.cluster[batch.entry], which, one)
+    group = _agreed(w.e.group[batch.entry], which, one)
+    policy, now = batch.policy, batch.now
+    found = []
+    for index, number in enumerate(numbers.tolist()):
+        begun = int(since[index])
+        found.append(
+            Short(
+                texts[number],
+                "" if cluster[index] < 0 else needs.clusters[int(cluster[index])],
+                "" if group[index] < 0 else texts[int(group[index])],
+                int(w.p.priority[profile[one[index]]]),
+                needs.amounts(deficit[index]),
+                begun,
+                (now - begun) // policy.cycle_ns + 1,
+                now - begun >= policy.escalate_after_ns,
+                bool(constrained[index]),
+                int(rows[index]),
+            )
+        )
+    return found
+
+
+def _agreed(column: NDArray[np.int32], which: NDArray[np.intp], one: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The value all rows of a fingerprint have; -1 where they differ."""
+    first = column[one].astype(np.int64)
+    first[which[column != first[which]]] = -1
+    return first

@@ -1,0 +1,288 @@
+"""From the engine's actions to operations: what the rails suppressed is told, what no longer applies is dropped.
+
+A step is decided on facts that may be a moment old, so every action is checked against the machine as it is now. Demand
+that returns while its cluster still evicts pods from a machine takes that drain back instead of acquiring another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
+from bigfleet.model.profile import Profile
+from bigfleet.shard.contract.events import Audit
+from bigfleet.shard.contract.step_result import Verdicts
+from bigfleet.shard.core.actions.empty_first import Twins
+from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.clusters.demand import Demand
+from bigfleet.shard.core.machines.matching import attribute, parse_canonical, serves
+from bigfleet.shard.core.state.backoff import kind_of
+from bigfleet.shard.core.state.enum_aliases import CONFIGURED, EMIT, PROVISION
+from bigfleet.shard.core.state.fleet import Record
+from bigfleet.shard.core.state.operations import FIRST_CALL, JOURNEY, Operation
+from bigfleet.shard.core.state.state import ShardState
+
+OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
+KEPT_ACTIONS = 1000
+_KINDS = {kind: kind.name.capitalize() for kind in ActionKind}
+_REASONS = {reason: reason.value for reason in Reason}
+ACQUISITIONS = frozenset({ActionKind.BOOTSTRAP, ActionKind.PROVISION})
+
+
+class ActionTaken(Struct, frozen=True):
+    """One line of the list of last actions: what was decided and, once known, how it ended."""
+
+    at: int
+    cycle: int
+    kind: str
+    machine: str
+    cluster: str
+    fingerprint: str
+    group: str
+    reason: str
+    grace_seconds: int
+    preemptor_priority: int
+    outcome: str
+    detail: str = ""
+
+
+class Emission:
+    """Begins operations for actions, and keeps the last ones that ended."""
+
+    def __init__(self, state: ShardState, demand: Demand, twins: Twins) -> None:
+        self._state = state
+        self._demand = demand
+        self._twins = twins
+        self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
+
+    def carry_out(self, executor: Executor, actions: Sequence[Action], cycle: int) -> None:
+        """Begin what still applies; tell what the rails kept back."""
+        counts: dict[tuple[Disposition, ActionKind], int] = {}
+        deduped = 0
+        drains = self._cancellable(executor)
+        instead = self._twins.of(actions)
+        for action in actions:
+            told = (action.disposition, action.kind)
+            counts[told] = counts.get(told, 0) + 1
+            if action.disposition != EMIT:
+                self._told_only(action, cycle)
+            elif not self._begin(
+                executor,
+                action,
+                instead.get(action.machine, action.machine),
+                cycle,
+                drains.get(action.cluster, []),
+            ):
+                deduped += 1
+        self._count(counts, deduped)
+
+    def take_back_drains(self, executor: Executor, verdicts: Verdicts) -> None:
+        """Unmet plain needs get machines back that their own cluster is still giving up."""
+        drains = self._cancellable(executor)
+        if not drains:
+            return
+        for verdict in verdicts.unmet():
+            mine = drains.get(verdict.key.cluster)
+            if not mine:
+                continue
+            profile = self._demand.profile(verdict.key.cluster, verdict.key.fingerprint)
+            if profile is None or profile.same is not None or profile.strict_spread is not None:
+                continue
+            deficit, unit = verdict.deficit, parse_canonical(verdict.key.min_unit)
+            overhead = self._demand.overhead(verdict.key.cluster)
+            for operation in list(mine):
+                if deficit.is_zero:
+                    break
+                if serves(operation.machine, profile, unit, overhead):
+                    mine.remove(operation)
+                    deficit = deficit.minus(operation.machine.shape.allocatable.minus(overhead))
+                    executor.cancel_drain(operation)
+
+    def ended(self, operation: Operation, outcome: str, detail: str) -> None:
+        """An operation is over: count it, audit it, remember it."""
+        kind = _KINDS[operation.kind]
+        key = operation.machine.key
+        self._state.turn.count(OUTCOMES, kind, outcome)
+        if outcome not in ("success", "cancelled"):
+            self._state.turn.log(
+                "warning",
+                "action failed",
+                kind=kind,
+                machine=key,
+                cluster=operation.cluster,
+                outcome=outcome,
+                err=detail,
+            )
+        self._audit(
+            ActionTaken(
+                self._state.now,
+                operation.cycle,
+                kind,
+                key,
+                operation.cluster,
+                operation.fingerprint,
+                operation.group,
+                operation.reason,
+                operation.grace_seconds,
+                operation.preemptor_priority,
+                outcome,
+                detail,
+            )
+        )
+        self._state.stories.tell(key, self._state.now, f"{kind} ended: {outcome}{f' ({detail})' if detail else ''}")
+
+    def _begin(self, executor: Executor, action: Action, machine: str, cycle: int, drains: list[Operation]) -> bool:
+        """Begin the action on `machine`, which may be another than the engine named; False when it does not apply."""
+        record = self._state.fleet.machines.get(machine)
+        if record is None:
+            self._refuse(action, cycle, "inventory_miss")
+            return True
+        if not self._applies(record, action):
+            return False
+        profile = None
+        if action.kind in ACQUISITIONS:
+            need = action.need
+            profile = None if need is None else self._demand.profile(action.cluster, need.fingerprint)
+            if profile is None:
+                self._refuse(action, cycle, "missing_profile")
+                return True
+            if drains and self._reuse_draining(executor, action, record, profile, drains):
+                return True
+        if machine != action.machine:
+            self._state.stories.tell(machine, self._state.now, f"its node is empty: goes instead of {action.machine}")
+        executor.begin(
+            Operation(
+                machine=record,
+                kind=action.kind,
+                call=FIRST_CALL[action.kind],
+                cluster=action.cluster,
+                fingerprint=action.need.fingerprint if action.need is not None else "",
+                group=action.need.group if action.need is not None else "",
+                profile=profile,
+                grace_seconds=action.grace_seconds,
+                preemptor_priority=action.preemptor_priority,
+                reason=_REASONS[action.reason],
+                cycle=cycle,
+            )
+        )
+        return True
+
+    def _applies(self, record: Record, action: Action) -> bool:
+        state, key = self._state, record.key
+        if state.operations.on(key) is not None or not record.owned or state.halted:
+            return False
+        if record.state != JOURNEY[FIRST_CALL[action.kind]][0] or state.resting(key):
+            return False
+        if record.state == CONFIGURED and record.cluster != action.cluster:
+            return False
+        if action.kind in ACQUISITIONS and action.need is not None:
+            if state.need_rests.resting((action.cluster, action.need.fingerprint), state.now):
+                return False
+            if not self._demand.may_acquire(action.cluster):
+                return False
+        bought = action.kind == PROVISION
+        return not (bought and state.breakers.resting(kind_of(record.shape), state.now))
+
+    def _reuse_draining(
+        self, executor: Executor, action: Action, target: Record, profile: Profile, drains: list[Operation]
+    ) -> bool:
+        """Instead of acquiring `target`, keep an equal machine that the cluster is still giving up."""
+        assert action.need is not None
+        unit = parse_canonical(action.need.min_unit)
+        for operation in drains:
+            candidate = operation.machine
+            same = profile.same
+            if same is not None and _value(candidate, same.key) != _value(target, same.key):
+                continue
+            spread = profile.strict_spread
+            if spread is not None and _value(candidate, spread.topology_key) != _value(target, spread.topology_key):
+                continue
+            covers = candidate.shape.allocatable.covers(target.shape.allocatable)
+            if covers and serves(candidate, profile, unit, self._demand.overhead(action.cluster)):
+                drains.remove(operation)
+                executor.cancel_drain(operation)
+                return True
+        return False
+
+    def _cancellable(self, executor: Executor) -> dict[str, list[Operation]]:
+        found: dict[str, list[Operation]] = {}
+        for operation in self._state.operations:
+            if executor.drains.cancellable(operation):
+                found.setdefault(operation.cluster, []).append(operation)
+        return found
+
+    def _told_only(self, action: Action, cycle: int) -> None:
+        dry = action.disposition == Disposition.DRYRUN
+        if dry:
+            self._state.turn.log(
+                "info",
+                "dry-run: would execute action",
+                kind=_KINDS[action.kind],
+                machine=action.machine,
+                cluster=action.cluster,
+                reason=_REASONS[action.reason],
+                grace=action.grace_seconds,
+            )
+        self._refuse(action, cycle, "dryrun" if dry else "suppressed", counted=False)
+
+    def _refuse(self, action: Action, cycle: int, outcome: str, *, counted: bool = True) -> None:
+        if counted:
+            self._state.turn.count(OUTCOMES, _KINDS[action.kind], outcome)
+        self._audit(
+            ActionTaken(
+                self._state.now,
+                cycle,
+                _KINDS[action.kind],
+                action.machine,
+                action.cluster,
+                action.need.fingerprint if action.need is not None else "",
+                action.need.group if action.need is not None else "",
+                _REASONS[action.reason],
+                action.grace_seconds,
+                action.preemptor_priority,
+                outcome,
+            )
+        )
+
+    def _audit(self, taken: ActionTaken) -> None:
+        self.last.append(taken)
+        beaten = f"for priority {taken.preemptor_priority}" if taken.preemptor_priority else ""
+        self._state.turn.emit(
+            Audit(
+                taken.cycle,
+                taken.kind,
+                taken.machine,
+                taken.cluster,
+                taken.reason,
+                taken.grace_seconds,
+                taken.outcome,
+                taken.detail or beaten,
+            )
+        )
+
+    def _count(self, counts: dict[tuple[Disposition, ActionKind], int], deduped: int) -> None:
+        if not counts:
+            return
+        turn = self._state.turn
+        names = {
+            EMIT: "bigfleet_shard_actions_total",
+            Disposition.SUPPRESSED: "bigfleet_shard_actions_suppressed_total",
+            Disposition.DRYRUN: "bigfleet_shard_actions_dryrun_total",
+        }
+        for (disposition, kind), amount in sorted(counts.items()):
+            turn.count(names[disposition], _KINDS[kind], amount=amount)
+        if deduped:
+            turn.count("bigfleet_shard_actions_deduped_total", amount=deduped)
+        acquired = sum(n for (d, kind), n in counts.items() if d == EMIT and kind in ACQUISITIONS)
+        if acquired:
+            turn.count("bigfleet_shard_phase1_occ_proposals_total", "committed", amount=acquired)
+        suppressed = sum(n for (d, _), n in counts.items() if d == Disposition.SUPPRESSED)
+        if suppressed:
+            turn.log("warning", "actuation paused: decided actions were not executed", suppressed=suppressed)
+
+
+def _value(record: Record, key: str) -> str | None:
+    return attribute(record.key, record.shape, key)

@@ -1,0 +1,453 @@
+"""Carries out operations: from a decision to the provider's last word, at most one per machine.
+
+Theory of operation. A machine moves to its transitional state the moment the operation begins, so the next step sees
+it, and the intent is journalled before any call. Answers of calls and sightings by reconcile are judged alike
+(`JOURNEY`): the state before the call, the one in which the provider works, the one in which it is done. What fails
+ends as Failed with an error and is looked at again; the provider's word brings it back. What no provider has heard of
+is simply called off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bigfleet.engine.batches import Stamp
+from bigfleet.engine.policy import SECOND
+from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
+from bigfleet.shard.core.actions import intents
+from bigfleet.shard.core.actions.bootstrap import Bootstraps
+from bigfleet.shard.core.actions.call_queue import TIMER, Calls
+from bigfleet.shard.core.actions.drains import Drains
+from bigfleet.shard.core.actions.failures import LocalFailures
+from bigfleet.shard.core.clusters.demand import Demand
+from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.machines.intake import flaw_of
+from bigfleet.shard.core.machines.lifecycle import Lifecycle
+from bigfleet.shard.core.machines.rereads import Rereads
+from bigfleet.shard.core.machines.stamps import stamp_of
+from bigfleet.shard.core.state.backoff import delay, kind_of
+from bigfleet.shard.core.state.enum_aliases import (
+    AWAITING,
+    BOOTSTRAP,
+    CONFIGURE,
+    CONFIGURED,
+    CONFIGURING,
+    CREATE,
+    CREATING,
+    DELETE,
+    DELETING,
+    DONE,
+    DRAIN,
+    DRAINING,
+    FAILED,
+    IDLE,
+    PROVISION,
+    QUEUED,
+    SPECULATIVE,
+)
+from bigfleet.shard.core.state.ids import IdSource
+from bigfleet.shard.core.state.operations import DRAINS, JOURNEY, Operation, Stage
+from bigfleet.shard.core.state.state import ShardState
+
+REJECTED: Final = "bigfleet_shard_machines_rejected_total"
+RELEASES: Final = "bigfleet_shard_idle_releases_total"
+CONFIGURE_PHASE: Final = "bigfleet_shard_configure_phase_seconds"
+DRAIN_PHASE: Final = "bigfleet_shard_drain_phase_seconds"
+
+_RETRIED: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE})
+# Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
+_UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Stage.EVICTING})
+
+_DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
+
+Finished = Callable[[Operation, str, str], None]
+
+# Machines under way that are looked at one by one; beyond that the next List tells.
+POLLED_AT_ONCE = 256
+
+
+class Executor:
+    """Operations and everything that can happen to them. `finished(op, outcome, detail)` hears how each one ends."""
+
+    def __init__(
+        self,
+        state: ShardState,
+        lifecycle: Lifecycle,
+        nodes: Nodes,
+        demand: Demand,
+        rereads: Rereads,
+        boot: JournalState,
+        finished: Finished,
+    ) -> None:
+        self._state = state
+        self._lifecycle = lifecycle
+        self._demand = demand
+        self._rereads = rereads
+        self._finished = finished
+        ids = IdSource(state.config.id, boot.epoch)
+        self.calls = Calls(state, self._still_valid)
+        self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
+        self.drains = Drains(state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain)
+        self.failures = LocalFailures(state.config.stuck_hold)
+        self.cannot_delete: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------------------- beginning
+
+    def begin(self, operation: Operation) -> None:
+        """Move the machine, journal the intent, take the first step."""
+        if operation.is_drain:
+            self.begin_drain(operation)
+            return
+        record = operation.machine
+        operation.began = self._state.now
+        self._state.operations.add(operation)
+        self._journal(operation)
+        if operation.kind == PROVISION:
+            stamp = Stamp(fingerprint=operation.fingerprint, group=operation.group)
+            why = f"bought for {operation.cluster} ({operation.reason})"
+            self._lifecycle.move(record, CREATING, why, cluster=operation.cluster, stamp=stamp, wake=False)
+            self.calls.enqueue(operation)
+        elif operation.kind == BOOTSTRAP:
+            self._bind(operation)
+        else:
+            self._lifecycle.move(record, DELETING, f"released ({operation.reason})", wake=False)
+            self.calls.enqueue(operation)
+
+    def begin_drain(self, operation: Operation, *, evicted: bool = False) -> None:
+        """Drain through the operator, or at the provider at once when the pods are known to be gone."""
+        operation.began = self._state.now
+        self._state.operations.add(operation)
+        why = f"{_DRAINS[operation.kind]} ({operation.reason})"
+        self._lifecycle.move(operation.machine, DRAINING, why, wake=False)
+        if evicted:
+            self.calls.enqueue(operation)
+        else:
+            self.drains.begin(operation)
+
+    def rejoin(self, operation: Operation) -> None:
+        """The provider is already at work on what an earlier process began: wait for the end."""
+        record = operation.machine
+        operation.began = self._state.now
+        self._state.operations.add(operation)
+        if operation.call == CREATE:
+            stamp = Stamp(fingerprint=operation.fingerprint, group=operation.group)
+            why = f"bought for {operation.cluster} by an earlier process"
+            self._lifecycle.move(record, CREATING, why, cluster=operation.cluster, stamp=stamp)
+        self._await(operation)
+
+    def _bind(self, operation: Operation) -> None:
+        """Idle → Configuring, and ask for the user data."""
+        assert operation.profile is not None
+        stamp = stamp_of(operation.profile, operation.group)
+        why = f"bound to {operation.cluster} ({operation.reason})"
+        operation.call = CONFIGURE
+        operation.attempts, operation.ambiguous, operation.error = 0, False, ""
+        operation.began = self._state.now
+        self._lifecycle.move(operation.machine, CONFIGURING, why, cluster=operation.cluster, stamp=stamp, wake=False)
+        self.bootstraps.begin(operation)
+
+    def _journal(self, operation: Operation) -> None:
+        config = self._state.config
+        longest = config.create_timeout + config.configure_timeout + config.bootstrap_timeout
+        intents.write(self._state.turn, operation, self._state.now + longest)
+
+    # --------------------------------------------------------------------------------------------------------- answers
+
+    def call_done(self, event: CallDone) -> None:
+        operation = self.calls.answered(event.op)
+        if operation is None:
+            return
+        record, listed = operation.machine, event.record
+        self.calls.heard(record.shape.provider, alive=True)
+        self._state.answered[record.key] = self._state.now
+        flaw = flaw_of(listed, record.shape)
+        if flaw is not None or listed.id != record.id:
+            reason = "structural" if flaw is None else flaw.reason
+            detail = f"it is about machine {listed.id!r}" if flaw is None else flaw.detail
+            self._state.turn.count(REJECTED, reason)
+            self._fail(operation, "provider_error", f"ack rejected: {detail}")
+            return
+        self._lifecycle.refresh(record, listed.shape, listed.host or None)
+        if listed.state == JOURNEY[operation.call][0]:
+            raced = operation.call == CONFIGURE
+            outcome = "transition_raced_to_idle" if raced else "transition_error"
+            self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
+        elif not self._advance(operation, listed):
+            self._fail(operation, "transition_error", f"the provider shows {_seen(listed)}")
+
+    def call_failed(self, event: CallFailed) -> None:
+        operation = self.calls.answered(event.op)
+        if operation is not None:
+            self._state.answered[operation.machine.key] = self._state.now
+            self._judge(operation, event.failure, event.error)
+
+    def _judge(self, operation: Operation, failure: Failure, error: str) -> None:
+        state, record = self._state, operation.machine
+        self.calls.heard(record.provider, alive=failure not in _RETRIED)
+        operation.error = error
+        operation.ambiguous = operation.ambiguous or failure in _RETRIED
+        if failure == Failure.FENCED:
+            state.turn.log(
+                "error",
+                "provider fenced this shard's mutation; another process acts for this shard",
+                kind=operation.kind.name.capitalize(),
+                machine=record.key,
+                cluster=operation.cluster,
+            )
+            self._fail(operation, "fenced", error, stuck=True)
+        elif failure == Failure.NOT_FOUND:
+            self.lost(operation, "provider_error", f"{operation.call}: {error}")
+            self._lifecycle.vanish(record, "the provider does not know it")
+        elif failure == Failure.UNIMPLEMENTED and operation.call == DELETE:
+            self.cannot_delete.add(record.provider)
+            self._back(operation, "provider_error", f"{operation.call}: {error}")
+        elif failure in _RETRIED and self._may_retry(operation):
+            operation.to(Stage.RETRYING)
+            config = state.config
+            wait = delay(config.retry_delay, config.retry_delay_max, operation.attempts, record.key)
+            state.timers.arm(TIMER, record.key, state.now + wait)
+        else:
+            self._fail(operation, "ctx_canceled" if failure == Failure.DEADLINE else "provider_error", error)
+
+    def _may_retry(self, operation: Operation) -> bool:
+        """A provider that is away as a whole does not use up an operation's attempts, only its time."""
+        if operation.attempts < self._state.config.execute_attempts:
+            return True
+        patience = _timeout(operation, self._state)
+        return self.calls.suspect(operation.machine.provider) and self._state.now - operation.began < patience
+
+    def sighted(self, operation: Operation, listed: ListedMachine) -> bool:
+        """A fresh provider record of a machine at work; False when it ended the operation and is to be adopted."""
+        before = JOURNEY[operation.call][0]
+        if listed.state == before and operation.stage != AWAITING:
+            self._lifecycle.refresh(operation.machine, listed.shape, listed.host)
+            return True
+        if listed.state != before:
+            self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
+            if self._advance(operation, listed):
+                return True
+        undone = listed.state == before
+        detail = f"undone by the provider: {_seen(listed)}" if undone else f"the provider shows {_seen(listed)}"
+        if operation.call == CREATE and undone:
+            self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, detail)
+        if undone:
+            self._rest(operation, detail)
+        self._finish(operation, "provider_error" if undone else "stale_state", f"{operation.call}: {detail}")
+        return False
+
+    def lost(self, operation: Operation, outcome: str, detail: str) -> None:
+        """The machine is gone from under the operation."""
+        self._finish(operation, outcome, detail)
+
+    def overdue(self, machine: str) -> None:
+        """The timer of a machine's operation fired."""
+        operation = self._state.operations.on(machine)
+        if operation is None:
+            return
+        match operation.stage:
+            case Stage.CALLING:
+                self.calls.abandon(operation)
+                self._state.answered[machine] = self._state.now
+                self._judge(operation, Failure.DEADLINE, "no answer")
+            case Stage.RETRYING:
+                self.calls.enqueue(operation)
+            case Stage.AWAITING:
+                allowed = _timeout(operation, self._state) // SECOND
+                self._fail(operation, "ctx_canceled", f"not finished within {allowed}s")
+            case Stage.BLOB:
+                self.bootstraps.expire(operation)
+            case Stage.AWAY | Stage.EVICTING:
+                self.drains.overdue(operation)
+            case _:
+                pass
+
+    def _advance(self, operation: Operation, listed: ListedMachine) -> bool:
+        """Follow the provider along the operation's journey; False when it is somewhere else."""
+        _, during, after = JOURNEY[operation.call]
+        mine = operation.call != CONFIGURE or listed.cluster == operation.cluster
+        if listed.state == FAILED:
+            self._provider_failed(operation, listed)
+        elif listed.state == during and mine:
+            self._await(operation)
+        elif listed.state == after and mine:
+            self._complete(operation, listed)
+        else:
+            return False
+        return True
+
+    def _await(self, operation: Operation) -> None:
+        self._poll(operation)
+        if operation.stage == AWAITING:
+            return
+        self.bootstraps.forget(operation)
+        operation.to(AWAITING)
+        due = self._state.now + _timeout(operation, self._state)
+        self._state.timers.arm(TIMER, operation.machine.key, due)
+
+    def _poll(self, operation: Operation) -> None:
+        """Look again before the next List does, while few enough are under way that single Gets are cheap."""
+        config, record = self._state.config, operation.machine
+        if config.transition_poll_interval and len(self._rereads) < POLLED_AT_ONCE:
+            wait = min(config.transition_poll_interval << min(operation.polls, 10), config.reconcile_interval)
+            operation.polls += 1
+            self._rereads.ask(record.provider, record.id, self._state.now + wait)
+
+    def _complete(self, operation: Operation, listed: ListedMachine) -> None:
+        state, record = self._state, operation.machine
+        state.machine_rests.succeeded(record.key)
+        self.failures.settled(record.key)
+        call = operation.call
+        if call == CREATE:
+            state.breakers.succeeded(kind_of(record.shape))
+            self._lifecycle.move(record, IDLE, "host attached", host=listed.host)
+            self._go_on_binding(operation)
+            return
+        if call == CONFIGURE:
+            self._lifecycle.move(record, CONFIGURED, "node ready", host=listed.host)
+            state.turn.observe(CONFIGURE_PHASE, state.now - operation.began)
+            state.need_rests.succeeded((operation.cluster, operation.fingerprint))
+            self._demand.came_up(operation.cluster, operation.fingerprint)
+        elif call == DRAIN:
+            self._lifecycle.move(record, IDLE, "drained", host=listed.host or None)
+            state.turn.observe(DRAIN_PHASE, state.now - operation.began)
+        else:
+            self._lifecycle.move(record, SPECULATIVE, "host released", host="")
+            state.turn.count(RELEASES)
+        self._finish(operation, "success", "")
+
+    def _go_on_binding(self, operation: Operation) -> None:
+        """A bought machine has its host: bind it for the same need if that still stands, else leave it Idle."""
+        need = (operation.cluster, operation.fingerprint)
+        operation.profile = operation.profile or self._demand.profile(*need)
+        if self._state.halted:
+            self._finish(operation, "suppressed", "actuation was paused")
+        elif not self._demand.may_acquire(operation.cluster) and not self._state.config.local_bootstrap:
+            self._finish(operation, "no_session", f"cluster {operation.cluster} has no live session")
+        elif self._demand.profile(*need) is None or operation.profile is None:
+            self._finish(operation, "stale_state", "nobody asks for it any more")
+        elif self._state.need_rests.resting(need, self._state.now):
+            self._finish(operation, "blob_error", "the cluster cannot bootstrap this profile at the moment")
+        else:
+            self._bind(operation)
+
+    # ---------------------------------------------------------------------------------------------------------- ending
+
+    def call_off(self, operation: Operation, outcome: str, detail: str) -> None:
+        """Stop before a provider was asked; the machine is what it was."""
+        assert self.untouched(operation), f"{operation} has been sent to the provider"
+        self._back(operation, outcome, detail)
+
+    def untouched(self, operation: Operation) -> bool:
+        return operation.stage in _UNSENT and not operation.ambiguous
+
+    def cancel_drain(self, operation: Operation) -> None:
+        """Demand returned, or the operator took it back: the machine stays where it is."""
+        self.drains.tell_cancelled(operation)
+        self._back(operation, "cancelled", "the drain was taken back")
+
+    def _back(self, operation: Operation, outcome: str, detail: str) -> None:
+        record = operation.machine
+        self._lifecycle.move(record, JOURNEY[operation.call][0], f"called off: {detail}")
+        if operation.ambiguous:
+            self._rereads.ask(record.provider, record.id, self._state.now)
+        self._finish(operation, outcome, detail)
+
+    def _without_blob(self, operation: Operation, outcome: str, error: str) -> None:
+        """No user data: the machine is free again, the need waits before it tries the next one."""
+        need = (operation.cluster, operation.fingerprint)
+        self._state.need_rests.failed(need, self._state.now, error)
+        self._back(operation, outcome, f"bootstrap: {error}")
+
+    def _stuck(self, operation: Operation, error: str) -> None:
+        self._fail(operation, "provider_error", error, stuck=True)
+
+    def _provider_failed(self, operation: Operation, listed: ListedMachine) -> None:
+        record = operation.machine
+        self._lifecycle.refresh(record, listed.shape, listed.host)
+        self._lifecycle.move(record, FAILED, listed.last_error, error=listed.last_error)
+        self._after_failure(operation, listed.last_error)
+        self._finish(operation, "provider_error", f"{operation.call}: {listed.last_error}")
+
+    def _fail(self, operation: Operation, outcome: str, error: str, *, stuck: bool = False) -> None:
+        """Our own verdict: Failed until the provider's word says otherwise."""
+        record, now = operation.machine, self._state.now
+        text = f"{operation.call}: {error}"
+        self._lifecycle.move(record, FAILED, text, error=text)
+        until = self.failures.note(record.key, JOURNEY[operation.call][0], now, stuck=stuck)
+        self._after_failure(operation, error)
+        if until:
+            self._state.rest_machine(record, until)
+        self._rereads.ask(record.provider, record.id, max(now, until))
+        self._finish(operation, outcome, text)
+
+    def _after_failure(self, operation: Operation, error: str) -> None:
+        if operation.call == CREATE:
+            self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, error)
+        self._rest(operation, error)
+
+    def _rest(self, operation: Operation, why: str) -> None:
+        record = operation.machine
+        self._state.rest_machine(record, self._state.machine_rests.failed(record.key, self._state.now, why))
+
+    def _finish(self, operation: Operation, outcome: str, detail: str) -> None:
+        self.calls.abandon(operation)
+        self.bootstraps.forget(operation)
+        self._state.timers.cancel(TIMER, operation.machine.key)
+        self._state.operations.remove(operation)
+        operation.to(DONE)
+        self._state.turn.erase(Table.DRAIN if operation.is_drain else Table.INTENT, operation.journal_key)
+        operation.blob = b""
+        self._finished(operation, outcome, detail)
+
+    # ------------------------------------------------------------------------------------------------------ validation
+
+    def _still_valid(self, operation: Operation) -> bool:
+        """Asked when an operation's turn for a call has come."""
+        state, now = self._state, self._state.now
+        if operation.call == CONFIGURE and operation.blob_expires and now >= operation.blob_expires:
+            self.bootstraps.begin(operation)
+            return False
+        if not self.untouched(operation):
+            return True
+        wanted = operation.call in (CREATE, CONFIGURE)
+        cluster = self._demand.clusters.get(operation.cluster)
+        if not operation.machine.owned:
+            self.call_off(operation, "stale_state", "the machine is not this shard's any more")
+        elif wanted and cluster is not None and operation.fingerprint not in cluster.profiles:
+            self.call_off(operation, "stale_state", "nobody asks for it any more")
+        elif operation.call == CREATE and state.breakers.resting(kind_of(operation.machine.shape), now):
+            self.call_off(operation, "stale_state", "purchases of this kind are paused")
+        else:
+            return True
+        return False
+
+    def validate(self) -> None:
+        self.calls.validate()
+        self.bootstraps.validate()
+        for operation in self._state.operations:
+            record = operation.machine
+            key = record.key
+            assert self._state.fleet.machines.get(key) is record, f"operation on {key}, which is not in the fleet"
+            assert record.state == JOURNEY[operation.call][1], f"{key} is {record.state.label} during {operation.call}"
+            assert operation.stage not in (Stage.NEW, DONE), f"operation on {key} is {operation.stage.name}"
+            armed = self._state.timers.due_at(TIMER, key) is not None
+            assert armed or operation.stage == QUEUED, f"operation on {key} waits without a timer"
+            assert operation.cluster == record.cluster, (
+                f"{key} is {record.cluster}'s, its operation {operation.cluster}'s"
+            )
+
+
+def _timeout(operation: Operation, state: ShardState) -> int:
+    config = state.config
+    if operation.call == DRAIN:
+        return config.drain_timeout + max(0, operation.grace_ends - state.now)
+    return {
+        CREATE: config.create_timeout,
+        CONFIGURE: config.configure_timeout,
+        DELETE: config.delete_timeout,
+    }[operation.call]
+
+
+def _seen(listed: ListedMachine) -> str:
+    return listed.state.label + (f" of {listed.cluster}" if listed.cluster else "")

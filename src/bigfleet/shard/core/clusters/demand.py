@@ -1,0 +1,280 @@
+"""Demand: which roll-ups reach the engine, what became of them, and what the accepted ones say.
+
+A roll-up belongs to the cluster of its session; anything else is refused. Between two steps only the latest of a
+cluster counts. An operator hears of its roll-up once the engine has decided about it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bigfleet.engine.batches import NONE, DemandBatch, Rollup
+from bigfleet.engine.results import NeedKey, RollupOutcome
+from bigfleet.model.resources import Resources
+from bigfleet.shard.contract.events import JournalState, RollupReceived
+from bigfleet.shard.core.clusters.quarantine import Quarantine
+from bigfleet.shard.core.state.sessions import Session
+from bigfleet.shard.core.state.state import ShardState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bigfleet.model.profile import Profile
+
+REJECTED = "bigfleet_shard_rollups_rejected_total"
+PROVISIONING_LATENCY = "bigfleet_shard_provisioning_latency_seconds"
+HELD_REASON = "it would withdraw nearly all demand; applied once confirmed"
+
+
+class Submitted(Struct, frozen=True):
+    """A roll-up on its way to the engine, and the session that waits to hear of it."""
+
+    rollup: Rollup
+    timestamp: int
+    session: int
+
+
+class ClusterDemand:
+    """The accepted demand of one cluster."""
+
+    __slots__ = ("_aggregates", "first_seen", "profiles", "rollup")
+
+    def __init__(self) -> None:
+        self.rollup: Rollup | None = None
+        self.profiles: dict[str, Profile] = {}
+        # Fingerprint → instant it was first asked for; 0 once a machine came up for it.
+        self.first_seen: dict[str, int] = {}
+        self._aggregates: dict[tuple[str, str, str], Resources] | None = None
+
+    def accept(self, rollup: Rollup, now: int, *, same_profiles: bool) -> None:
+        self.rollup = rollup
+        self._aggregates = None
+        if same_profiles:
+            return
+        # A gang one machine can hold is served under its folded profile.
+        folded = [profile.folded() for profile in rollup.profiles if profile.same is not None]
+        self.profiles = {profile.fingerprint: profile for profile in (*folded, *rollup.profiles)}
+        self.first_seen = {name: self.first_seen.get(name, now) for name in self.profiles}
+
+    def aggregate(self, key: NeedKey) -> Resources | None:
+        """What a row asks for in total; for a gang, all of its rows."""
+        if self._aggregates is None:
+            self._aggregates = _aggregates(self.rollup) if self.rollup is not None else {}
+        return self._aggregates.get((key.fingerprint, key.group, key.min_unit))
+
+
+class Demand:
+    """Roll-ups and links waiting for the next step, and the demand in force."""
+
+    def __init__(self, state: ShardState, boot: JournalState) -> None:
+        self._state = state
+        self.quarantine = Quarantine(state, state.config.policy().guard, boot.rows)
+        self.clusters: dict[str, ClusterDemand] = {}
+        self.buckets: Counter[int] = Counter()
+        self._waiting: dict[str, Submitted] = {}
+        self._running: dict[str, Submitted] = {}
+        self._held: dict[str, Rollup] = {}
+        self._links: dict[str, bool] = {}
+        self._bound_here: frozenset[str] | None = None
+        # Clusters without a stream → since when; and those the engine has still to forget.
+        self._away: dict[str, int] = {}
+        self._forgotten: tuple[str, ...] = ()
+
+    def receive(self, event: RollupReceived) -> None:
+        session = self._state.sessions.get(event.session)
+        if session is None:
+            return
+        if event.cluster != session.cluster:
+            accepted = f"the session's {session.cluster!r} is accepted"
+            self._refuse(session, event.timestamp, f"cluster_id is {event.cluster!r}; {accepted}")
+        elif event.error:
+            self._refuse(session, event.timestamp, event.error)
+        elif event.unchanged:
+            self._repeat(session, event.timestamp)
+        elif event.rollup is not None:
+            self._submit(session, Submitted(event.rollup, event.timestamp, session.id))
+
+    def connect(self, session: Session) -> None:
+        self._link(session.cluster)
+
+    def disconnect(self, cluster: str) -> None:
+        self._link(cluster)
+
+    def bind(self, clusters: frozenset[str]) -> None:
+        """The coordinator says which clusters are this shard's."""
+        if clusters == self._bound_here:
+            return
+        self._bound_here = clusters
+        for session in self._state.sessions:
+            self._link(session.cluster)
+
+    def may_acquire(self, cluster: str) -> bool:
+        """Connected, and not claimed by another shard while nobody can say whose it is."""
+        session = self._state.sessions.of(cluster)
+        if session is None:
+            return False
+        if self._bound_here is not None:
+            return cluster in self._bound_here
+        return session.bound_shard in ("", self._state.config.id) or not self._state.config.with_coordinator
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._waiting or self._links or self._forgotten)
+
+    def batch(self) -> DemandBatch | None:
+        """Everything that waits, for one step; `settle` must follow."""
+        if not self.has_changes:
+            return None
+        self._running, self._waiting = self._waiting, {}
+        links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
+        forgotten, self._forgotten, self._links = self._forgotten, (), {}
+        return DemandBatch([item.rollup for item in self._running.values()], tuple(sorted(links.items())), forgotten)
+
+    def settle(self, outcomes: Mapping[str, RollupOutcome]) -> None:
+        """The step is done: demand in force changes and the operators are told."""
+        for cluster, item in self._running.items():
+            if outcomes.get(cluster, RollupOutcome.APPLIED) == RollupOutcome.HELD:
+                self._held[cluster] = item.rollup
+                self.quarantine.note_held(item.rollup)
+                self._answer(item, RollupOutcome.HELD)
+                continue
+            self._held.pop(cluster, None)
+            self.quarantine.note_applied(item.rollup)
+            self._accept(item.rollup)
+            self._answer(item, RollupOutcome.APPLIED)
+        self._running = {}
+
+    def forget_departed(self) -> None:
+        """Forget clusters that have been away for long and have no machine left, or they would pile up over the years.
+
+        Called now and then, just before a batch is made.
+        """
+        state = self._state
+        names = {*self.clusters, *self.quarantine.known, *state.sessions.seen}
+        away = {name: self._away.get(name, state.now) for name in sorted(names) if state.sessions.of(name) is None}
+        gone = [
+            name
+            for name, since in away.items()
+            if state.now - since >= state.config.forget_cluster_after
+            and not state.fleet.bound.get(name)
+            and not state.operations.of_cluster(name)
+            and name not in self._links
+        ]
+        for name in gone:
+            del away[name]
+            known = self.clusters.pop(name, None)
+            if known is not None and known.rollup is not None:
+                self._count_rows(known.rollup, -1)
+            self._held.pop(name, None)
+            self._waiting.pop(name, None)
+            self.quarantine.forget(name)
+            state.sessions.forget(name)
+            state.turn.log("info", "cluster forgotten: it has been away for long and has no machines", cluster=name)
+        self._away = away
+        self._forgotten = (*self._forgotten, *gone)
+
+    def profile(self, cluster: str, fingerprint: str) -> Profile | None:
+        known = self.clusters.get(cluster)
+        return None if known is None else known.profiles.get(fingerprint)
+
+    def overhead(self, cluster: str) -> Resources:
+        """What every node of the cluster loses to its own daemons."""
+        known = self.clusters.get(cluster)
+        return Resources.ZERO if known is None or known.rollup is None else known.rollup.overhead
+
+    def any_profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
+        """The profile of this fingerprint, whoever asks for it."""
+        found = self.profile(cluster, fingerprint)
+        if found is not None or cluster:
+            return found
+        return next((p for each in self.clusters.values() if (p := each.profiles.get(fingerprint)) is not None), None)
+
+    def came_up(self, cluster: str, fingerprint: str) -> None:
+        """A machine is Configured for this need: the first time, tell how long that took."""
+        known = self.clusters.get(cluster)
+        since = 0 if known is None else known.first_seen.get(fingerprint, 0)
+        if known is not None and since:
+            known.first_seen[fingerprint] = 0
+            self._state.turn.observe(PROVISIONING_LATENCY, self._state.now - since)
+
+    def _submit(self, session: Session, item: Submitted) -> None:
+        if not self.quarantine.admits(item.rollup):
+            self._held[session.cluster] = item.rollup
+            self._answer(item, RollupOutcome.HELD)
+            return
+        self._waiting[session.cluster] = item
+        self._state.wants_cycle = True
+
+    def _repeat(self, session: Session, timestamp: int) -> None:
+        cluster = session.cluster
+        held, waiting, running = self._held.get(cluster), self._waiting.get(cluster), self._running.get(cluster)
+        if waiting is not None:
+            self._waiting[cluster] = replace(waiting, timestamp=timestamp, session=session.id)
+        elif running is not None:
+            self._running[cluster] = replace(running, timestamp=timestamp, session=session.id)
+        elif held is not None:
+            # Being confirmed is counted in reports, so the same one has to be judged again.
+            self._submit(session, Submitted(held, timestamp, session.id))
+        else:
+            self._state.sessions.answer_rollup(session, timestamp, RollupOutcome.APPLIED)
+
+    def _refuse(self, session: Session, timestamp: int, why: str) -> None:
+        self._state.turn.count(REJECTED, session.cluster)
+        self._state.turn.log(
+            "error",
+            "rollup rejected at ingest validation; the last good demand stays",
+            cluster=session.cluster,
+            err=why,
+        )
+        self._state.sessions.answer_rollup(session, timestamp, "rejected", why)
+
+    def _accept(self, rollup: Rollup) -> None:
+        known = self.clusters.setdefault(rollup.cluster, ClusterDemand())
+        before = known.rollup
+        # Most changes are of amounts; then nothing is counted anew.
+        same = before is not None and _same_profiles(before, rollup)
+        if not same:
+            if before is not None:
+                self._count_rows(before, -1)
+            self._count_rows(rollup, 1)
+        known.accept(rollup, self._state.now, same_profiles=same)
+
+    def _count_rows(self, rollup: Rollup, sign: int) -> None:
+        for index, count in Counter(rollup.profile.tolist()).items():
+            self.buckets[rollup.profiles[index].interruption_bucket] += sign * count
+
+    def _answer(self, item: Submitted, outcome: RollupOutcome) -> None:
+        session = self._state.sessions.get(item.session)
+        if session is not None:
+            reason = HELD_REASON if outcome == RollupOutcome.HELD else ""
+            self._state.sessions.answer_rollup(session, item.timestamp, outcome, reason)
+
+    def _link(self, cluster: str) -> None:
+        self._links[cluster] = True
+        self._state.wants_cycle = True
+
+
+def _same_profiles(one: Rollup, other: Rollup) -> bool:
+    """Whether both have the same profiles in the same rows."""
+    return one.profiles == other.profiles and one.profile.tobytes() == other.profile.tobytes()
+
+
+def _aggregates(rollup: Rollup) -> dict[tuple[str, str, str], Resources]:
+    found: dict[tuple[str, str, str], Resources] = {}
+    for row in range(len(rollup)):
+        profile = rollup.profiles[rollup.profile[row]]
+        group = "" if rollup.group[row] == NONE else rollup.groups[rollup.group[row]]
+        amounts = dict(zip(rollup.resources, rollup.aggregate[row].tolist(), strict=True))
+        unit = dict(zip(rollup.resources, rollup.min_unit[row].tolist(), strict=True))
+        total = Resources({name: amount for name, amount in amounts.items() if amount > 0})
+        keys = [Resources({name: amount for name, amount in unit.items() if amount > 0}).canonical]
+        if profile.same is not None:
+            keys.append("")
+        for key in keys:
+            name = (profile.fingerprint, group, key)
+            found[name] = found[name] + total if name in found else total
+    return found

@@ -1,0 +1,325 @@
+"""The shard as one state machine: events go in, instructions come out, nothing in here waits, sends or knows the time.
+
+Theory of operation. `handle(event, now)` gives the event to the part that owns it, then lets everything that became
+possible happen: calls go out, Gets start, a step is taken when it is due. The shell performs the returned
+instructions in order, calls `handle(TimerDue(), now)` when `next_timer()` has come, runs engine steps and answers
+with `StepDone`. The simulator does the same on a virtual clock. `start(now)` comes first; after a restart a new core
+is made from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from typing import Any
+
+from bigfleet.model.names import REFERRALS
+from bigfleet.shard.contract.config import ShardConfig
+from bigfleet.shard.contract.events import (
+    BootstrapAnswered,
+    CallDone,
+    CallFailed,
+    CloseCode,
+    CloseSession,
+    DrainAsked,
+    DrainReported,
+    Event,
+    HelloRepeated,
+    Instruction,
+    JournalState,
+    ListArrived,
+    ListFailed,
+    MachineRead,
+    NodeReported,
+    OwnershipReceived,
+    RailsSet,
+    ReadFailed,
+    ReclaimAcked,
+    ReportNow,
+    RollupReceived,
+    SendFrame,
+    SessionClosed,
+    SessionOpened,
+    SessionWritable,
+    StepDone,
+    TermSeen,
+    TimerDue,
+    TransferAsked,
+)
+from bigfleet.shard.contract.shortfalls import Short, folded
+from bigfleet.shard.core.actions.call_queue import LANE_TIMER
+from bigfleet.shard.core.actions.call_queue import TIMER as OPERATION_TIMER
+from bigfleet.shard.core.actions.cross_drains import CrossDrains
+from bigfleet.shard.core.actions.emission import Emission
+from bigfleet.shard.core.actions.empty_first import Twins
+from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.resume import Resume
+from bigfleet.shard.core.clusters.demand import Demand
+from bigfleet.shard.core.clusters.hints import Hints
+from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.cycle import TIMER as CYCLE_TIMER
+from bigfleet.shard.core.cycle import Cycle
+from bigfleet.shard.core.machines.lifecycle import Lifecycle
+from bigfleet.shard.core.machines.ownership import Ownership
+from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
+from bigfleet.shard.core.machines.rereads import Rereads
+from bigfleet.shard.core.published import ClusterView, MachineView, Published
+from bigfleet.shard.core.rails import Rails
+from bigfleet.shard.core.readmodel import LastStep, ReadModel
+from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
+from bigfleet.shard.core.reconcile import WATCH, Reconcile
+from bigfleet.shard.core.state.operations import Stage
+from bigfleet.shard.core.state.outbox import Renderer
+from bigfleet.shard.core.state.sessions import Session
+from bigfleet.shard.core.state.state import ShardState
+from bigfleet.shard.core.state.story import StoryLine
+
+
+class ShardCore:
+    """Everything a shard decides."""
+
+    def __init__(self, config: ShardConfig, boot: JournalState) -> None:
+        state = self.state = ShardState(config, boot)
+        self.nodes = Nodes(state)
+        self.rails = Rails(state, boot)
+        self.ownership = Ownership(state, boot)
+        self.demand = Demand(state, boot)
+        self.rereads = Rereads(state)
+        self.emission = Emission(state, self.demand, Twins(state, self.nodes, self.demand))
+        lifecycle = Lifecycle(state, self.nodes)
+        self.executor = Executor(
+            state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
+        )
+        self.cross_drains = CrossDrains(state, self.executor, boot)
+        self.resume = Resume(state, self.executor, boot)
+        self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
+        self.hints = Hints(state, self.demand)
+        self._frames = Renderer(
+            self.nodes.render, self.hints.render, self.nodes.members, self.executor.bootstraps.still_wanted
+        )
+        self.cycle = Cycle(state, self.demand, self.executor, self.reconcile, self.rails, self.hints)
+        self._last = LastStep()
+        self.read = ReadModel(
+            state,
+            self.nodes,
+            self.rails,
+            self.ownership,
+            self.demand,
+            self.rereads,
+            self.emission,
+            self.executor,
+            self.reconcile,
+            self._last,
+        )
+        # Whose business an event is.
+        self.owners: dict[type, Callable[[Any], object]] = {
+            SessionOpened: self._open,
+            HelloRepeated: self._greet,
+            SessionClosed: self._close,
+            SessionWritable: self._write,
+            RollupReceived: self.demand.receive,
+            BootstrapAnswered: self.executor.bootstraps.answered,
+            ReclaimAcked: lambda _: None,  # an operator that has begun to drain: nothing follows from it
+            DrainReported: self.executor.drains.reported,
+            NodeReported: self.nodes.reported,
+            ListArrived: self._listed,
+            ListFailed: self.reconcile.failed,
+            MachineRead: self.reconcile.read,
+            ReadFailed: self.reconcile.read_failed,
+            CallDone: self.executor.call_done,
+            CallFailed: self.executor.call_failed,
+            StepDone: self._decided,
+            TimerDue: self._timers,
+            RailsSet: self._switch,
+            OwnershipReceived: self._owned,
+            TransferAsked: self.ownership.release,
+            DrainAsked: lambda asked: self.cross_drains.carry_out(asked, self._last.cycle),
+            TermSeen: lambda seen: self.state.fencing.accept_term(seen.term),
+        }
+        self._due: dict[str, Callable[[str], None]] = {
+            OPERATION_TIMER: self.executor.overdue,
+            LIST_TIMER: self.reconcile.begin,
+            REREAD_TIMER: self.rereads.due,
+            WATCH: self.reconcile.overdue,
+            # Being awake is enough: calls and steps that are due follow every event.
+            LANE_TIMER: lambda _: None,
+            CYCLE_TIMER: lambda _: None,
+        }
+        self._escalated: frozenset[str] = frozenset()
+        self._published: Published | None = None
+
+    # ---------------------------------------------------------------------------------------------------------- driving
+
+    def start(self, now: int) -> list[Instruction]:
+        """The first call: begin to list the providers and arm the first cycle."""
+        self.state.begin(now)
+        self.cycle.start()
+        self.reconcile.start()
+        return self._end()
+
+    def handle(self, event: Event, now: int) -> list[Instruction]:
+        """One event; returns what to do about it, in order."""
+        self.state.begin(now)
+        self.owners[type(event)](event)
+        return self._end()
+
+    def next_timer(self) -> int | None:
+        """When `TimerDue` is wanted at the latest."""
+        return self.state.timers.next()
+
+    def _end(self) -> list[Instruction]:
+        if not self.state.halted:
+            self.executor.calls.dispatch()
+        if self.rereads.queued:
+            self.rereads.dispatch()
+        self.cycle.consider()
+        self._published = None
+        return self.state.turn.end()
+
+    def _listed(self, event: ListArrived) -> None:
+        self.reconcile.arrived(event)
+        if event.complete and event.full:
+            self.resume.finish(event.provider)
+
+    def _owned(self, event: OwnershipReceived) -> None:
+        self.ownership.receive(event)
+        if self.ownership.table is event and event.clusters is not None:
+            self.demand.bind(frozenset(event.clusters))
+            for session in list(self.state.sessions):
+                self._refer(session)
+
+    def _timers(self, _event: TimerDue) -> None:
+        while (timer := self.state.timers.take(self.state.now)) is not None:
+            kind, key = timer
+            self._due[kind](key)
+
+    # --------------------------------------------------------------------------------------------------------- sessions
+
+    def _greet(self, event: HelloRepeated) -> None:
+        session = self.state.sessions.get(event.session)
+        if session is not None:
+            self.state.sessions.greet(session)
+
+    def _open(self, event: SessionOpened) -> None:
+        session = self.state.sessions.open(event)
+        self.nodes.stream_changed(session.cluster)
+        session.outbox.replay(self.nodes.members(session.cluster))
+        self.executor.drains.connected(session)
+        self.executor.bootstraps.reissue(session)
+        self.demand.connect(session)
+        self._refer(session)
+        self.hints.connected()
+        self.state.sessions.wake(session)
+
+    def _refer(self, session: Session) -> None:
+        """Send a cluster of another shard there, once nothing binds it to this one and its operator can be sent."""
+        address = self.ownership.referrals.get(session.cluster, "")
+        if address and session.can(REFERRALS) and not self.state.fleet.bound.get(session.cluster):
+            message = f"cluster {session.cluster} is served by another shard, at {address}"
+            self.state.turn.emit(CloseSession(session.id, CloseCode.FAILED_PRECONDITION, message, address))
+
+    def _close(self, event: SessionClosed) -> None:
+        session = self.state.sessions.close(event.session, event.reason)
+        if session is not None:
+            self.nodes.stream_changed(session.cluster)
+            self.executor.drains.disconnected(session.cluster)
+            self.demand.disconnect(session.cluster)
+            self.hints.forget(session.cluster)
+
+    def _write(self, event: SessionWritable) -> None:
+        session = self.state.sessions.get(event.session)
+        if session is None:
+            return
+        session.awake = False
+        frames = session.outbox.take(
+            session.cluster, max(1, event.limit), self._frames, lambda hint: self.hints.sent(session, hint)
+        )
+        for frame in frames:
+            self.state.turn.emit(SendFrame(session.id, frame))
+        self.state.sessions.wake(session)
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    def _decided(self, event: StepDone) -> None:
+        if not self.cycle.done(event.step):
+            return
+        state, result = self.state, event.result
+        last = self._last
+        last.result, last.at, last.cycle = result, state.now, event.step
+        self.demand.settle(result.rollups)
+        self.emission.carry_out(self.executor, result.actions.rows(), event.step)
+        last.shortfalls = folded(result.shortfalls)
+        if not state.halted:
+            self.emission.take_back_drains(self.executor, result.verdicts)
+        self._tell(last.shortfalls)
+        for reason, amount in sorted(result.rejected.items()):
+            state.turn.count("bigfleet_shard_machines_rejected_total", reason, amount=amount)
+        if result.capped:
+            state.turn.count("bigfleet_shard_reclaims_capped_total", amount=result.capped)
+            state.turn.log(
+                "warning",
+                "reclaim blast-radius cap engaged; the rest waits for later cycles",
+                deferred_reclaims=result.capped,
+                cap_fraction=state.config.reclaim_cap_fraction,
+            )
+        if result.deferred:
+            state.turn.count("bigfleet_shard_actions_deferred_total", amount=result.deferred)
+            state.wants_cycle = True
+        self.hints.update(result.available.rows())
+
+    def _tell(self, shortfalls: tuple[Short, ...]) -> None:
+        if shortfalls:
+            oldest = nsmallest(3, shortfalls, key=lambda short: (short.since, short.fingerprint))
+            top = [short.fingerprint for short in oldest]
+            self.state.turn.log("warning", "shortfalls detected", count=len(shortfalls), top=top)
+        escalated = frozenset(short.fingerprint for short in shortfalls if short.escalated)
+        if escalated - self._escalated:
+            self.state.turn.emit(ReportNow())
+        self._escalated = escalated
+
+    def _switch(self, event: RailsSet) -> None:
+        if not self.rails.set(event) or not self.state.halted:
+            return
+        for operation in list(self.state.operations):
+            if operation.stage == Stage.EVICTING and not self.executor.drains.cancellable(operation):
+                continue
+            if self.executor.untouched(operation):
+                if operation.is_drain:
+                    self.executor.drains.tell_cancelled(operation)
+                self.executor.call_off(operation, "suppressed", "actuation was paused")
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+
+    @property
+    def ready(self) -> bool:
+        return self.reconcile.all_listed
+
+    @property
+    def published(self) -> Published:
+        """The moment after the last event."""
+        if self._published is None:
+            self._published = self.read.publish()
+        return self._published
+
+    def story(self, machine: str) -> tuple[StoryLine, ...]:
+        return self.state.stories.of(machine)
+
+    def machine(self, key: str) -> MachineView | None:
+        return self.read.machine(key)
+
+    def machines(self, after: str = "") -> Iterator[MachineView]:
+        """Machines by key, beginning after one; take what a page holds before the next event."""
+        return self.read.machines(after)
+
+    def clusters(self) -> tuple[ClusterView, ...]:
+        return self.read.clusters()
+
+    # --------------------------------------------------------------------------------------------------------- checking
+
+    def validate(self) -> None:
+        """Every invariant of the core; called after each event in tests."""
+        self.state.fleet.validate()
+        self.state.sessions.validate()
+        self.executor.validate()
+        timer = self.next_timer()
+        assert self.cycle.running or timer is not None, "nothing would ever wake the core again"

@@ -1,0 +1,152 @@
+"""Renders what readers see from the parts of the core: counts, clusters, single machines. Changes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bigfleet.shard.contract.shortfalls import Short
+from bigfleet.shard.contract.step_result import StepResult
+from bigfleet.shard.core.actions.emission import Emission
+from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.clusters.demand import Demand
+from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.machines.ownership import Ownership
+from bigfleet.shard.core.machines.rereads import Rereads
+from bigfleet.shard.core.published import ClusterView, MachineView, ProviderHealth, Published
+from bigfleet.shard.core.rails import Rails
+from bigfleet.shard.core.reconcile import Reconcile
+from bigfleet.shard.core.state.backoff import breakers
+from bigfleet.shard.core.state.counts import MICRO
+from bigfleet.shard.core.state.fleet import Record
+from bigfleet.shard.core.state.state import ShardState
+from bigfleet.shard.core.state.story import StoryLine
+
+
+@dataclass(slots=True)
+class LastStep:
+    """The last decision and when it was taken."""
+
+    cycle: int = 0
+    at: int = 0
+    result: StepResult | None = None
+    shortfalls: tuple[Short, ...] = ()
+
+
+@dataclass(slots=True)
+class ReadModel:
+    """The parts whose facts are shown."""
+
+    state: ShardState
+    nodes: Nodes
+    rails: Rails
+    ownership: Ownership
+    demand: Demand
+    rereads: Rereads
+    emission: Emission
+    executor: Executor
+    reconcile: Reconcile
+    last: LastStep
+
+    def publish(self) -> Published:
+        """This moment as one value."""
+        state, counts, last = self.state, self.state.fleet.counts, self.last
+        ready = self.reconcile.all_listed
+        waiting = sorted(view.name for view in self.reconcile.providers.values() if not view.listed)
+        return Published(
+            cycle=last.cycle,
+            computed_at=last.at,
+            ready=ready,
+            waiting_for="" if ready else f"first List of {', '.join(waiting)} is not complete",
+            paused=self.rails.paused,
+            dry_run=self.rails.dry_run,
+            epoch=state.fencing.epoch,
+            term=state.fencing.term,
+            ownership_version=self.ownership.version,
+            machines=sum(counts.states.values()),
+            states=dict(+counts.states),
+            cells=dict(+counts.cells),
+            dollars_per_hour=sum(counts.dollars.values()) / MICRO,
+            demand_rows=dict(+self.demand.buckets),
+            shortfalls=last.shortfalls,
+            quarantined=self.demand.quarantine.held,
+            sessions=len(state.sessions),
+            queue_depth=self.executor.calls.depth,
+            inflight=self.executor.calls.inflight,
+            operations=len(state.operations),
+            rereads=len(self.rereads),
+            failed_here=len(self.executor.failures),
+            providers=self._providers(),
+            breakers=breakers(state.breakers, state.now),
+            blocked={need: rest.why for need, rest in state.need_rests.items() if rest.until > state.now},
+            actions=tuple(self.emission.last),
+            result=last.result,
+        )
+
+    def machine(self, key: str) -> MachineView | None:
+        """One machine with its story."""
+        record = self.state.fleet.machines.get(key)
+        return None if record is None else self._view(record, self.state.stories.of(key))
+
+    def machines(self, after: str = "") -> Iterator[MachineView]:
+        """Machines by key, beginning after one; take what a page holds before the next event."""
+        keys = self.state.fleet.ordered()
+        for index in range(bisect_right(keys, after) if after else 0, len(keys)):
+            yield self._view(self.state.fleet.machines[keys[index]])
+
+    def clusters(self) -> tuple[ClusterView, ...]:
+        """Every cluster that has demand, machines or a stream, by name."""
+        counts = self.state.fleet.counts
+        states: dict[str, dict[int, int]] = {}
+        for (cluster, machine_state), count in counts.clusters.items():
+            if count:
+                states.setdefault(cluster, {})[machine_state] = count
+        live = {session.cluster: session for session in self.state.sessions}
+        held = self.demand.quarantine.held
+        views = []
+        for name in sorted(states.keys() | self.demand.clusters.keys() | live.keys()):
+            session, wanted = live.get(name), self.demand.clusters.get(name)
+            views.append(
+                ClusterView(
+                    name=name,
+                    connected=session is not None,
+                    may_acquire=self.demand.may_acquire(name),
+                    capabilities=frozenset() if session is None else session.capabilities,
+                    rows=0 if wanted is None or wanted.rollup is None else len(wanted.rollup),
+                    machines=states.get(name, {}),
+                    dollars_per_hour=counts.dollars[name] / MICRO,
+                    waiting_frames=0 if session is None else len(session.outbox),
+                    held_rollups=held.get(name, 0),
+                )
+            )
+        return tuple(views)
+
+    def _providers(self) -> tuple[ProviderHealth, ...]:
+        counts = self.state.fleet.by_provider
+        return tuple(
+            ProviderHealth(
+                view.name,
+                counts[view.name],
+                view.listed,
+                view.failures,
+                view.error,
+                view.last_complete,
+                len(view.doubted or ()),
+            )
+            for view in self.reconcile.providers.values()
+        )
+
+    def _view(self, record: Record, story: tuple[StoryLine, ...] = ()) -> MachineView:
+        operation = self.state.operations.on(record.key)
+        return MachineView(
+            key=record.key,
+            provider=record.provider,
+            id=record.id,
+            record=record,
+            owned=record.owned,
+            not_before=self.state.not_before.get(record.key, 0),
+            operation="" if operation is None else f"{operation.kind.name.capitalize()}: {operation.stage.value}",
+            node=self.nodes.report_on(record.key),
+            story=story,
+        )

@@ -1,0 +1,72 @@
+"""How many machines a shard has, by state, kind and cluster, and what they cost.
+
+Machines change several times between two looks at these numbers, and most of a wave change alike: a change is entered
+once, from what was counted before to what is so now, and equal ones are entered together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from bigfleet.engine.batches import Shape, Stamp
+from bigfleet.model.machine import MachineState
+from bigfleet.model.penalty import bucket_for
+from bigfleet.shard.core.state.enum_aliases import FAILED, SPECULATIVE
+
+MICRO = 1_000_000
+_COMPACT_AT = 4096
+
+# What a machine is counted by: state, cluster, interned shape, interned stamp, host.
+Standing = tuple[MachineState, str, Shape, Stamp, str]
+Change = tuple[Standing | None, Standing | None]
+
+
+class Counts:
+    """Sums over the machines a shard owns."""
+
+    def __init__(self) -> None:
+        # Keys: (state, capacity type, interruption bucket); (type, zone, capacity type, state); (cluster, state);
+        # cluster, counting millionths of a dollar per hour.
+        self.states: Counter[tuple[int, int, int]] = Counter()
+        self.cells: Counter[tuple[str, str, int, int]] = Counter()
+        self.clusters: Counter[tuple[str, int]] = Counter()
+        self.dollars: Counter[str] = Counter()
+        self._limit = _COMPACT_AT
+
+    def enter(self, changes: Iterable[Change]) -> None:
+        """Machines that were counted as the first are the second now; None is a machine that does not count."""
+        sums: dict[tuple[MachineState, str, int, int, bool], int] = {}
+        one: dict[tuple[MachineState, str, int, int, bool], Standing] = {}
+        for pair in changes:
+            sign = -1
+            for standing in pair:
+                if standing is not None:
+                    state, cluster, shape, stamp, host = standing
+                    alike = (state, cluster, id(shape), id(stamp), host != "")
+                    sums[alike] = sums.get(alike, 0) + sign
+                    one[alike] = standing
+                sign = 1
+        for alike, number in sums.items():
+            if number:
+                self._add(one[alike], number)
+
+    def _add(self, standing: Standing, number: int) -> None:
+        state, cluster, shape, stamp, host = standing
+        kind = shape.capacity_type
+        self.states[state, kind, bucket_for(stamp.interruption_dollars)] += number
+        self.cells[shape.instance_type, shape.zone, kind, state] += number
+        if cluster:
+            self.clusters[cluster, state] += number
+        if state != SPECULATIVE and (state != FAILED or host):  # a slot costs nothing
+            self.dollars[cluster] += number * round(shape.price * MICRO)
+
+    def compact(self) -> None:
+        """Drop what is no longer there, once it may be much."""
+        counts: tuple[Counter[Any], ...] = (self.states, self.cells, self.clusters, self.dollars)
+        if sum(map(len, counts)) > self._limit:
+            for count in counts:
+                for key in [key for key, number in count.items() if not number]:
+                    del count[key]
+            self._limit = max(_COMPACT_AT, 2 * sum(map(len, counts)))

@@ -1,0 +1,149 @@
+"""Operations: what the shard is doing to a machine right now, at most one each, and the stages they pass.
+
+STAGES is the whole transition table; anything else is a bug. Operations carry facts, the executor carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from bigfleet.engine.results import ActionKind
+from bigfleet.model.machine import MachineState
+from bigfleet.shard.contract.events import CallKind
+
+if TYPE_CHECKING:
+    from bigfleet.model.profile import Profile
+    from bigfleet.shard.core.state.fleet import Record
+
+
+class Stage(StrEnum):
+    """Where an operation stands."""
+
+    NEW = "new"
+    QUEUED = "waiting for a call slot"
+    CALLING = "call in flight"
+    RETRYING = "waiting before the next attempt"
+    AWAITING = "provider at work"
+    BLOB = "waiting for user data"
+    AWAY = "waiting for the operator to return"
+    EVICTING = "operator evicting pods"
+    DONE = "done"
+
+
+_S = Stage
+STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {
+    _S.NEW: frozenset({_S.QUEUED, _S.AWAITING, _S.BLOB, _S.AWAY, _S.EVICTING, _S.DONE}),
+    _S.QUEUED: frozenset({_S.CALLING, _S.AWAITING, _S.BLOB, _S.DONE}),
+    _S.CALLING: frozenset({_S.RETRYING, _S.AWAITING, _S.BLOB, _S.DONE}),
+    _S.RETRYING: frozenset({_S.QUEUED, _S.AWAITING, _S.BLOB, _S.DONE}),
+    _S.AWAITING: frozenset({_S.BLOB, _S.DONE}),
+    _S.BLOB: frozenset({_S.QUEUED, _S.BLOB, _S.AWAITING, _S.DONE}),
+    _S.AWAY: frozenset({_S.EVICTING, _S.QUEUED, _S.AWAITING, _S.DONE}),
+    _S.EVICTING: frozenset({_S.AWAY, _S.QUEUED, _S.AWAITING, _S.DONE}),
+    _S.DONE: frozenset(),
+}
+
+DRAINS: Final = frozenset({ActionKind.RECLAIM, ActionKind.PREEMPT})
+
+# Per call: the provider's state before it, while it is at work, and after it.
+JOURNEY: Final[Mapping[CallKind, tuple[MachineState, MachineState, MachineState]]] = {
+    CallKind.CREATE: (MachineState.SPECULATIVE, MachineState.CREATING, MachineState.IDLE),
+    CallKind.CONFIGURE: (MachineState.IDLE, MachineState.CONFIGURING, MachineState.CONFIGURED),
+    CallKind.DRAIN: (MachineState.CONFIGURED, MachineState.DRAINING, MachineState.IDLE),
+    CallKind.DELETE: (MachineState.IDLE, MachineState.DELETING, MachineState.SPECULATIVE),
+}
+
+FIRST_CALL: Final[Mapping[ActionKind, CallKind]] = {
+    ActionKind.PROVISION: CallKind.CREATE,
+    ActionKind.BOOTSTRAP: CallKind.CONFIGURE,
+    ActionKind.RECLAIM: CallKind.DRAIN,
+    ActionKind.PREEMPT: CallKind.DRAIN,
+    ActionKind.DELETE: CallKind.DELETE,
+}
+
+
+class Operation(Struct, eq=False):
+    """One action being carried out. `call` is the provider call it works towards; `began` that of the current part."""
+
+    machine: Record
+    kind: ActionKind
+    call: CallKind
+    cluster: str = ""
+    fingerprint: str = ""
+    group: str = ""
+    profile: Profile | None = None
+    grace_seconds: int = 0
+    preemptor_priority: int = 0
+    reason: str = ""
+    cycle: int = 0
+    began: int = 0
+    stage: Stage = Stage.NEW
+    number: int = 0
+    attempts: int = 0
+    # A call went out whose end we do not know: the provider may have moved on without telling.
+    ambiguous: bool = False
+    error: str = ""
+    request_id: str = ""
+    blob: bytes = b""
+    blob_expires: int = 0
+    instruction_id: str = ""
+    grace_ends: int = 0
+    # How often the machine was looked up because it took its time.
+    polls: int = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name.lower()} {self.machine.key} {self.stage.name}>"
+
+    @property
+    def journal_key(self) -> str:
+        return f"{self.machine.shape.provider}/{self.machine.id}"
+
+    @property
+    def is_drain(self) -> bool:
+        return self.kind in DRAINS
+
+    def to(self, stage: Stage) -> None:
+        if stage not in STAGES[self.stage]:
+            raise AssertionError(f"operation on {self.machine.key} cannot go from {self.stage.name} to {stage.name}")
+        self.stage = stage
+
+
+class Operations:
+    """All operations under way, by machine and by cluster."""
+
+    __slots__ = ("_by_cluster", "_by_machine", "on")
+
+    def __init__(self) -> None:
+        self._by_machine: dict[str, Operation] = {}
+        # The operation on a machine, None if there is none.
+        self.on: Callable[[str], Operation | None] = self._by_machine.get
+        self._by_cluster: dict[str, dict[str, Operation]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_machine)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._by_machine.values())
+
+    def of_cluster(self, cluster: str) -> list[Operation]:
+        return list(self._by_cluster.get(cluster, {}).values())
+
+    def add(self, operation: Operation) -> None:
+        key = operation.machine.key
+        assert key not in self._by_machine, f"machine {key} already has an operation"
+        self._by_machine[key] = operation
+        if operation.cluster:
+            self._by_cluster.setdefault(operation.cluster, {})[key] = operation
+
+    def remove(self, operation: Operation) -> None:
+        key = operation.machine.key
+        del self._by_machine[key]
+        if operation.cluster:
+            members = self._by_cluster[operation.cluster]
+            del members[key]
+            if not members:
+                del self._by_cluster[operation.cluster]

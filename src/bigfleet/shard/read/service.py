@@ -1,0 +1,308 @@
+"""`ShardRead` and `ShardAdmin`: what a shard knows and why it decided so, paged and filtered, and its switches.
+
+Reads never block a cycle: they work on the last published decision and on single records between two events, in slices
+that give the loop its turn. Every page can be resumed from; a page token is the key after which to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import structlog
+
+from bigfleet.model.machine import MachineState
+from bigfleet.model.resources import Resources
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.core.actions.emission import KEPT_ACTIONS
+from bigfleet.shard.read import views
+from bigfleet.shard.read.explaining import explained, rendered
+from bigfleet.shard.read.inspecting import needs_of_last_step
+from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, peer_identity
+from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2, shard_pb2_grpc, shardread_pb2, shardread_pb2_grpc
+
+if TYPE_CHECKING:
+    from bigfleet.engine.results import Verdict
+    from bigfleet.shard.core.core import ShardCore
+    from bigfleet.shard.core.published import MachineView
+    from bigfleet.shard.core.state.fleet import Record
+    from bigfleet.shard.recording.switch import Recording
+    from bigfleet.shard.runtime.conductor import Conductor
+    from bigfleet.shard.runtime.engine_thread import EngineThread
+
+log = structlog.get_logger(__name__)
+
+PAGE = 500
+LARGEST_PAGE = 5000
+EXPLAINED_PAGE = 10
+# Rows rendered, or records looked at, before the loop gets its turn.
+SLICE = 200
+SCANNED_SLICE = 5000
+
+Context = Any
+T = TypeVar("T")
+
+
+class ReadService(shardread_pb2_grpc.ShardReadServicer):
+    """Serves every reader with the readonly or the admin identity."""
+
+    def __init__(self, core: ShardCore, engine: EngineThread) -> None:
+        self._core = core
+        self._engine = engine
+        # Copies of the engine are large: one at a time.
+        self._explaining = asyncio.Lock()
+
+    async def InspectNeeds(  # noqa: N802
+        self, request: shardread_pb2.InspectNeedsRequest, context: Context
+    ) -> AsyncIterator[shardread_pb2.InspectNeedsResponse]:
+        await _admit(context, "InspectNeeds", READONLY, ADMIN)
+        page = await needs_of_last_step(self._engine, request.cluster_id, request.limit)
+        header = shardread_pb2.InspectNeedsHeader(
+            cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_needs=page.total
+        )
+        yield shardread_pb2.InspectNeedsResponse(header=header)
+        async for verdict in _slices(page.verdicts, SLICE):
+            yield shardread_pb2.InspectNeedsResponse(need=self._need(verdict))
+
+    async def ListMachines(  # noqa: N802
+        self, request: shardread_pb2.ListMachinesRequest, context: Context
+    ) -> AsyncIterator[shardread_pb2.ListMachinesResponse]:
+        await _admit(context, "ListMachines", READONLY, ADMIN)
+        size, left = await _page_size(context, request.page_size), request.limit if request.limit > 0 else None
+        page = shardread_pb2.ListMachinesResponse(cycle=self._core.published.cycle)
+        last = ""
+        async for record in _slices(self._records(request.machine_id, request.page_token), SCANNED_SLICE):
+            if not _wanted(record, request):
+                continue
+            if len(page.machines) >= size or left == 0:
+                page.next_page_token = last
+                yield page
+                if left == 0:
+                    return
+                page = shardread_pb2.ListMachinesResponse(cycle=page.cycle)
+            view = self._core.machine(record.key)
+            if view is None:
+                continue
+            page.machines.append(views.machine_view(view))
+            last = record.key
+            left = None if left is None else left - 1
+        yield page
+
+    async def ListActions(  # noqa: N802
+        self, request: shardread_pb2.ListActionsRequest, context: Context
+    ) -> AsyncIterator[shardread_pb2.ListActionsResponse]:
+        await _admit(context, "ListActions", READONLY, ADMIN)
+        size, left = await _page_size(context, request.page_size), request.limit if request.limit > 0 else None
+        skipped = await _number(context, request.page_token)
+        taken = self._core.published.actions
+        page = shardread_pb2.ListActionsResponse()
+        if not request.page_token:
+            under_way = [views.operation_view(operation) for operation in self._core.state.operations]
+            page.actions.extend([view for view in under_way if _wanted_action(view, request)][:size])
+        position = 0
+        async for action in _slices(reversed(taken), SLICE):
+            position += 1
+            view = views.action_view(action, self._core.state.fleet.machines.get(action.machine))
+            if position <= skipped or not _wanted_action(view, request):
+                continue
+            if len(page.actions) >= size or left == 0:
+                page.next_page_token = str(position - 1)
+                yield page
+                if left == 0:
+                    return
+                page = shardread_pb2.ListActionsResponse()
+            page.actions.append(view)
+            left = None if left is None else left - 1
+        page.truncated = len(taken) >= KEPT_ACTIONS
+        yield page
+
+    async def Explain(  # noqa: N802
+        self, request: shardread_pb2.ExplainRequest, context: Context
+    ) -> shardread_pb2.ExplainResponse:
+        await _admit(context, "Explain", READONLY, ADMIN)
+        published = self._core.published
+        size = min(request.page_size, EXPLAINED_PAGE) if request.page_size > 0 else EXPLAINED_PAGE
+        begin = await _number(context, request.page_token)
+        page = await needs_of_last_step(self._engine, request.cluster_id, 0)
+        matching = [
+            verdict
+            for verdict in page.verdicts
+            if request.fingerprint in ("", verdict.key.fingerprint)
+            and request.group in ("", verdict.key.group)
+            and not (request.unmet_only and verdict.satisfied)
+        ]
+        answer = shardread_pb2.ExplainResponse(
+            cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_matching=len(matching)
+        )
+        async with self._explaining:
+            found = await explained(self._engine, [verdict.key for verdict in matching[begin : begin + size]])
+        for each in found:
+            made = rendered(each, published)
+            made.need.CopyFrom(self._need(each.verdict))
+            answer.explanations.append(made)
+        if begin + size < len(matching):
+            answer.next_page_token = str(begin + size)
+        return answer
+
+    async def Story(  # noqa: N802
+        self, request: shardread_pb2.StoryRequest, context: Context
+    ) -> shardread_pb2.StoryResponse:
+        await _admit(context, "Story", READONLY, ADMIN)
+        view = self._core.machine(request.machine_id)
+        if view is None or request.provider not in ("", view.provider):
+            view = self._core.machine(f"{request.provider}/{request.machine_id}")
+        if view is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"machine {request.machine_id!r} is not known to this shard")
+            raise AssertionError("abort does not return")
+        lines = view.story[-request.limit :] if request.limit > 0 else view.story
+        return shardread_pb2.StoryResponse(
+            events=[_story_event(line.at, line.text, view) for line in lines], truncated=len(lines) < len(view.story)
+        )
+
+    def _need(self, verdict: Verdict) -> shardread_pb2.NeedView:
+        key = verdict.key
+        known = self._core.demand.clusters.get(key.cluster)
+        profile = self._core.demand.profile(key.cluster, key.fingerprint)
+        aggregate = (known.aggregate(key) if known is not None else None) or Resources.ZERO
+        need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
+        if profile is not None:
+            need = views.capacity_need(profile, aggregate, key.min_unit, key.group)
+        return views.need_view(verdict, need, (key.cluster, key.fingerprint) in self._core.published.blocked)
+
+    def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:
+        """Records in order of their keys, as they are when their turn comes; some may be gone by then."""
+        fleet = self._core.state.fleet
+        keys = fleet.ordered()
+        for index in range(bisect_right(keys, after) if after else 0, len(keys)):
+            record = fleet.machines.get(keys[index])
+            if record is not None and machine_id in ("", record.id, record.key):
+                yield record
+
+
+class AdminService(shard_pb2_grpc.ShardAdminServicer):
+    """Flips rails and recordings for holders of the admin identity."""
+
+    def __init__(self, core: ShardCore, conductor: Conductor, recording: Recording, shard_id: str) -> None:
+        self._core = core
+        self._conductor = conductor
+        self._recording = recording
+        self._shard_id = shard_id
+        self._reason = ""
+        self._set_by = ""
+        self._set_at = 0
+
+    async def SetRails(  # noqa: N802
+        self, request: capacity_pb2.SetRailsRequest, context: Context
+    ) -> capacity_pb2.SetRailsResponse:
+        who = await _admit(context, "SetRails", ADMIN)
+        if request.shard_id not in ("", self._shard_id):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"shard_id is {request.shard_id!r}; this shard is {self._shard_id!r}"
+            )
+        if request.HasField("rails"):
+            rails = request.rails
+            self._set_by = str(who) if who else rails.set_by or "plaintext"
+            self._reason, self._set_at = rails.reason, self._conductor.clock()
+            await self._conductor.ask(ev.RailsSet(rails.actuation_paused, rails.dry_run, self._set_by))
+        published = self._core.published
+        return capacity_pb2.SetRailsResponse(
+            effective=capacity_pb2.Rails(
+                actuation_paused=published.paused,
+                dry_run=published.dry_run,
+                reason=self._reason,
+                set_by=self._set_by,
+                set_at_unix_nanos=self._set_at,
+            )
+        )
+
+    async def Record(self, request: shard_pb2.RecordRequest, context: Context) -> shard_pb2.RecordResponse:  # noqa: N802
+        await _admit(context, "Record", ADMIN)
+        try:
+            if request.command == shard_pb2.RecordRequest.COMMAND_START:
+                self._recording.start(request.file_name)
+            elif request.command == shard_pb2.RecordRequest.COMMAND_STOP:
+                self._recording.stop()
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        state = self._recording.state
+        return shard_pb2.RecordResponse(
+            recording=state.recording,
+            path=state.path,
+            started_at_unix_nanos=state.started,
+            bytes_written=state.bytes_written,
+        )
+
+
+async def _admit(context: Context, rpc: str, *allowed: Identity) -> Identity | None:
+    """The caller, None over plaintext; anybody else is refused and logged."""
+    try:
+        presented = peer_identity(context)
+        if presented is None or presented in allowed:
+            return presented
+        problem = f"presented {presented}"
+    except IdentityError as error:
+        presented, problem = None, str(error)
+    log.error("shard rejected read identity", rpc=rpc, presented_identity=str(presented) if presented else problem)
+    wanted = " or ".join(str(identity) for identity in allowed)
+    await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{rpc} requires {wanted}: {problem}")
+    raise AssertionError("abort does not return")
+
+
+async def _page_size(context: Context, asked: int) -> int:
+    if asked < 0:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_size is {asked}; 0 or more is accepted")
+    return min(asked, LARGEST_PAGE) if asked else PAGE
+
+
+async def _number(context: Context, token: str) -> int:
+    if token and not token.isdecimal():
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"page_token {token!r} is not one this shard gave out")
+    return int(token) if token else 0
+
+
+async def _slices(rows: Iterable[T], size: int) -> AsyncIterator[T]:
+    """The rows, with a turn for the loop after every so many."""
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if number % size == 0:
+            await asyncio.sleep(0)
+
+
+def _wanted(record: Record, request: shardread_pb2.ListMachinesRequest) -> bool:
+    shape = record.shape
+    return (
+        (not request.states or int(record.state) in request.states)
+        and request.cluster_id in ("", record.cluster)
+        and request.instance_type in ("", shape.instance_type)
+        and request.zone in ("", shape.zone)
+        and request.provider in ("", shape.provider)
+    )
+
+
+def _wanted_action(view: shardread_pb2.ActionView, request: shardread_pb2.ListActionsRequest) -> bool:
+    return (
+        (not request.kinds or view.kind in request.kinds)
+        and request.cluster_id in ("", view.cluster_id)
+        and request.instance_type in ("", view.instance_type)
+        and request.zone in ("", view.zone)
+        and request.provider in ("", view.provider)
+        and request.machine_id in ("", view.machine_id)
+        and request.outcome in ("", view.outcome)
+        and view.decided_at_unix_nanos >= request.since_unix_nanos
+    )
+
+
+_LABELS = {state.label: provider_pb2.MachineState.ValueType(state) for state in MachineState}
+
+
+def _story_event(at: int, text: str, view: MachineView) -> shardread_pb2.StoryEvent:
+    event = shardread_pb2.StoryEvent(at_unix_nanos=at, detail=text, event="told", cluster_id=view.record.cluster)
+    before, arrow, after = text.partition(" → ")
+    if arrow and before in _LABELS:
+        event.event = "moved"
+        event.from_state = _LABELS[before]
+        event.to_state = _LABELS.get(after.partition(":")[0], provider_pb2.MACHINE_STATE_UNSPECIFIED)
+    return event

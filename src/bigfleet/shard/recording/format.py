@@ -1,0 +1,277 @@
+"""`--record FILE`: everything the engine is given, step by step, so that a simulator can decide it all again.
+
+Format: the magic line, then frames of a four-byte big-endian length and a msgpack map. The first frame is the header
+(shard, epoch, version); each further one is a step: number, instant, machine columns, roll-ups, links, policy,
+conditions. Columns are little-endian bytes. A torn last frame, after a crash, ends the recording without complaint.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from bigfleet.engine.batches import Breaker, Conditions, DemandBatch, Ids, MachineBatch, Rollup, Shape, Stamp
+from bigfleet.engine.policy import IdleHold, Policy, RollupGuard, VictimWeights
+from bigfleet.model.profile import Profile
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import Resources
+from bigfleet.model.spread import Spread, WhenUnsatisfiable
+from bigfleet.model.taint import Taint, Toleration
+
+if TYPE_CHECKING:
+    from bigfleet.shard.contract.events import RunStep
+
+MAGIC = b"bigfleet recording 1\n"
+_LENGTH = struct.Struct(">I")
+_COLUMNS = (("state", "<u1"), ("shape", "<i4"), ("cluster", "<i4"), ("stamp", "<i4"), ("not_before", "<i8"))
+
+
+class RecordingError(Exception):
+    """A recording that cannot be written or read; the message names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """The arguments of one engine step."""
+
+    step: int
+    now: int
+    machines: MachineBatch | None
+    demand: DemandBatch | None
+    policy: Policy
+    conditions: Conditions
+
+
+class Recorder:
+    """Writes one recording; called from the engine's thread, before the step it records."""
+
+    def __init__(self, path: Path, *, shard_id: str, epoch: int, started: int) -> None:
+        self.path = path
+        self.started = started
+        self.bytes_written = 0
+        try:
+            self._file: IO[bytes] = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        except FileExistsError:
+            raise RecordingError(f"recording {path} exists; give a new file name") from None
+        except OSError as error:
+            raise RecordingError(f"recording {path} cannot be opened: {error.strerror}") from error
+        self._file.write(MAGIC)
+        self._frame({"shard": shard_id, "epoch": epoch, "started": started})
+
+    def write(self, wanted: RunStep) -> None:
+        self._frame(
+            {
+                "step": wanted.step,
+                "now": wanted.now,
+                "machines": None if wanted.machines is None else _machines(wanted.machines),
+                "demand": None if wanted.demand is None else _demand(wanted.demand),
+                "policy": _policy(wanted.policy),
+                "conditions": asdict(wanted.conditions),
+            }
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _frame(self, document: dict[str, Any]) -> None:
+        body = msgspec.msgpack.encode(document)
+        self._file.write(_LENGTH.pack(len(body)) + body)
+        self._file.flush()
+        self.bytes_written = self._file.tell()
+
+
+def read_recording(path: Path) -> Iterator[RecordedStep]:
+    """The steps of a recording, in order."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RecordingError(f"{path} is not a recording: it does not begin with {MAGIC!r}")
+        for number, document in enumerate(_frames(file)):
+            if number:
+                yield _recorded(document)
+
+
+def recording_header(path: Path) -> dict[str, Any]:
+    """Who recorded: shard, epoch and when it started."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RecordingError(f"{path} is not a recording: it does not begin with {MAGIC!r}")
+        return next(_frames(file))
+
+
+def _frames(file: IO[bytes]) -> Iterator[dict[str, Any]]:
+    while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
+        (length,) = _LENGTH.unpack(head)
+        body = file.read(length)
+        if len(body) < length:
+            return
+        yield msgspec.msgpack.decode(body)
+
+
+def _machines(batch: MachineBatch) -> dict[str, Any]:
+    return {
+        "arena": batch.ids.arena.tobytes(),
+        "offsets": batch.ids.offsets.astype("<i8").tobytes(),
+        **{name: getattr(batch, name).astype(kind).tobytes() for name, kind in _COLUMNS},
+        "shapes": [_shape(shape) for shape in batch.shapes],
+        "clusters": list(batch.clusters),
+        "stamps": [msgspec.structs.asdict(stamp) for stamp in batch.stamps],
+    }
+
+
+def _shape(shape: Shape) -> list[Any]:
+    return [
+        shape.provider,
+        shape.instance_type,
+        shape.zone,
+        shape.capacity_type,
+        shape.price,
+        shape.probability,
+        dict(shape.allocatable.items()),
+        [list(pair) for pair in shape.labels],
+        [list(taint) for taint in shape.taints],
+    ]
+
+
+def _demand(batch: DemandBatch) -> dict[str, Any]:
+    return {
+        "rollups": [_rollup(rollup) for rollup in batch.rollups],
+        "links": [list(link) for link in batch.links],
+        "forgotten": list(batch.forgotten),
+    }
+
+
+def _rollup(rollup: Rollup) -> dict[str, Any]:
+    return {
+        "cluster": rollup.cluster,
+        "profiles": [_profile(profile) for profile in rollup.profiles],
+        "groups": list(rollup.groups),
+        "resources": list(rollup.resources),
+        "profile": rollup.profile.astype("<i4").tobytes(),
+        "group": rollup.group.astype("<i4").tobytes(),
+        "aggregate": rollup.aggregate.astype("<i8").tobytes(),
+        "min_unit": rollup.min_unit.astype("<i8").tobytes(),
+        "overhead": dict(rollup.overhead.items()),
+    }
+
+
+def _profile(profile: Profile) -> list[Any]:
+    return [
+        [[each.key, int(each.operator), list(each.values)] for each in profile.requirements],
+        [[each.topology_key, each.max_skew, int(each.when)] for each in profile.spread],
+        profile.priority,
+        profile.interruption_bucket,
+        profile.reclamation_bucket,
+        [list(each) for each in profile.tolerations],
+    ]
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    document = {entry.name: getattr(policy, entry.name) for entry in fields(policy)}
+    for name in ("idle_hold", "victim", "guard"):
+        document[name] = asdict(document[name])
+    document["idle_hold_by_provider"] = {name: asdict(hold) for name, hold in policy.idle_hold_by_provider.items()}
+    return document
+
+
+def _recorded(document: dict[str, Any]) -> RecordedStep:
+    machines, demand = document["machines"], document["demand"]
+    return RecordedStep(
+        document["step"],
+        document["now"],
+        None if machines is None else _read_machines(machines),
+        None if demand is None else _read_demand(demand),
+        _read_policy(document["policy"]),
+        Conditions(
+            **{
+                **document["conditions"],
+                "breakers": tuple(Breaker(**breaker) for breaker in document["conditions"]["breakers"]),
+            }
+        ),
+    )
+
+
+def _read_machines(document: dict[str, Any]) -> MachineBatch:
+    columns: dict[str, Any] = {name: _column(document[name], kind) for name, kind in _COLUMNS}
+    return MachineBatch(
+        ids=Ids(_column(document["arena"], "<u1"), _column(document["offsets"], "<i8")),
+        **columns,
+        shapes=tuple(_read_shape(shape) for shape in document["shapes"]),
+        clusters=tuple(document["clusters"]),
+        stamps=tuple(Stamp(**stamp) for stamp in document["stamps"]),
+    )
+
+
+def _read_shape(row: list[Any]) -> Shape:
+    provider, instance_type, zone, capacity_type, price, probability, allocatable, labels, taints = row
+    return Shape(
+        provider,
+        instance_type,
+        zone,
+        capacity_type,
+        price,
+        probability,
+        Resources(allocatable),
+        tuple((key, value) for key, value in labels),
+        tuple(Taint(*taint) for taint in taints),
+    )
+
+
+def _read_demand(document: dict[str, Any]) -> DemandBatch:
+    return DemandBatch(
+        rollups=tuple(_read_rollup(rollup) for rollup in document["rollups"]),
+        links=tuple((cluster, connected) for cluster, connected in document["links"]),
+        forgotten=tuple(document["forgotten"]),
+    )
+
+
+def _read_rollup(document: dict[str, Any]) -> Rollup:
+    profile = _column(document["profile"], "<i4")
+    shape = (len(profile), len(document["resources"]))
+    return Rollup(
+        cluster=document["cluster"],
+        profiles=tuple(_read_profile(row) for row in document["profiles"]),
+        groups=tuple(document["groups"]),
+        resources=tuple(document["resources"]),
+        profile=profile,
+        group=_column(document["group"], "<i4"),
+        aggregate=_column(document["aggregate"], "<i8").reshape(shape),
+        min_unit=_column(document["min_unit"], "<i8").reshape(shape),
+        overhead=Resources(document["overhead"]),
+    )
+
+
+def _read_profile(row: list[Any]) -> Profile:
+    requirements, spread, priority, interruption, reclamation, tolerations = row
+    return Profile(
+        [Requirement(key, Operator(operator), tuple(values)) for key, operator, values in requirements],
+        [Spread(key, skew, WhenUnsatisfiable(when)) for key, skew, when in spread],
+        priority,
+        interruption,
+        reclamation,
+        [Toleration(*each) for each in tolerations],
+    )
+
+
+def _read_policy(document: dict[str, Any]) -> Policy:
+    return Policy(
+        **{
+            **document,
+            "idle_hold": IdleHold(**document["idle_hold"]),
+            "idle_hold_by_provider": {
+                name: IdleHold(**hold) for name, hold in document["idle_hold_by_provider"].items()
+            },
+            "victim": VictimWeights(**document["victim"]),
+            "guard": RollupGuard(**document["guard"]),
+        }
+    )
+
+
+def _column(data: bytes, kind: str) -> Any:
+    return np.frombuffer(data, kind).astype(np.dtype(kind).newbyteorder("="))

@@ -1,0 +1,356 @@
+"""A Kubernetes cluster as far as capacity goes: pods that wait, nodes that hold them, controllers that recreate them.
+
+Pods of one object are interchangeable, so they are counted, never listed: a cluster of 20,000 pods costs as much as its
+objects and nodes. Binding: matching nodes, emptiest first; a gang goes to the domain that holds the most of it and
+stays there; spreads are evened out but never block. Knows nothing about shards, sessions or prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from bigfleet.engine.batches import Rollup
+from bigfleet.engine.batches import Shape as MachineShape
+from bigfleet.model.group import group_string
+from bigfleet.model.resources import Resources
+from bigfleet.sim.world.demand_rows import DemandRows
+from bigfleet.sim.world.placement import emptiest_first, room, spread_out
+from bigfleet.sim.world.pods import Kinds, Node, PodKind, PodSet
+from bigfleet.sim.world.roomy_nodes import RoomyNodes
+
+
+class Watcher(Protocol):
+    """Whom the cluster tells what happens to pods."""
+
+    def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
+    def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None: ...
+
+
+class Cluster:
+    """Pods and nodes of one cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        kinds: Kinds,
+        watcher: Watcher,
+        *,
+        managed: bool = True,
+        request_per_pod: bool = True,
+        overhead: Resources = Resources.ZERO,
+    ) -> None:
+        self.name = name
+        self.podsets: dict[str, PodSet] = {}
+        self.nodes: dict[str, Node] = {}
+        self.live: dict[str, int] = {}
+        self.running: dict[str, int] = {}
+        self.used = [0] * len(kinds.resources)
+        self.capacity = [0] * len(kinds.resources)
+        self.dirty = True
+        self.grew = False
+        self._kinds = kinds
+        self._watcher = watcher
+        self._managed = managed
+        self._request_per_pod = request_per_pod
+        self._overhead = overhead
+        self._rows = DemandRows(kinds)
+        self._waiting: dict[str, PodSet] = {}
+        self._roomy = RoomyNodes(self.nodes, self.podsets)
+        # Nodes whose pods changed since they were last reported, and those reported to have none.
+        self._touched: set[str] = set()
+        self._reported_empty: set[str] = set()
+        self._created = 0
+        self.on_all_bound: Callable[[PodSet, int], None] = lambda podset, now: None
+        self.on_lost: Callable[[PodSet], None] = lambda podset: None
+
+    # ------------------------------------------------------------------------------------------------------------ pods
+
+    def create(self, name: str, workload: str, kind: PodKind, replicas: int, now: int) -> PodSet:
+        """A new object with so many pods, all waiting."""
+        group = group_string(kind.topology_key, {"app": name}, None, self.name) if kind.topology_key else ""
+        podset = PodSet(name, workload, kind, group, self._managed, self._created)
+        self._created += 1
+        self.podsets[name] = podset
+        self._roomy.of(kind)
+        self._add_waiting(podset, replicas, now)
+        return podset
+
+    def scale(self, name: str, replicas: int, now: int) -> None:
+        """Another number of pods: new ones wait; of too many those that wait go first, then the newest bound."""
+        podset = self.podsets[name]
+        surplus = podset.live - replicas
+        if surplus < 0:
+            self._add_waiting(podset, -surplus, now)
+            return
+        gone = min(surplus, podset.waiting_count)
+        self._drop_waiting(podset, gone)
+        self._finish(podset, surplus - gone)
+
+    def delete(self, name: str) -> None:
+        podset = self.podsets[name]
+        self._drop_waiting(podset, podset.waiting_count)
+        self._finish(podset, podset.bound_count)
+        del self.podsets[name]
+
+    def replace_oldest(self, name: str, count: int, now: int) -> None:
+        """A rolling update's step: so many new pods, and as many of the oldest bound ones go."""
+        podset = self.podsets[name]
+        count = min(count, podset.bound_count)
+        self._add_waiting(podset, count, now)
+        self.bind(now)
+        for node, held in list(podset.bound.items()):
+            taken = min(held, count)
+            self._unbind(podset, node, taken)
+            self._demand(podset, -taken)
+            self.live[podset.kind.priority_class] -= taken
+            count -= taken
+            if not count:
+                break
+
+    # ----------------------------------------------------------------------------------------------------------- nodes
+
+    def join(self, machine: str, shape: MachineShape) -> None:
+        """A node became Ready."""
+        total = self._kinds.vector(shape.allocatable.minus(self._overhead))
+        node = self.nodes[machine] = Node(machine, shape, self._roomy.attributes(shape), total)
+        self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
+        self._roomy.offer(node)
+        self._touched.add(machine)
+
+    def leave(self, machine: str, cause: str, now: int) -> None:
+        """A node is gone; pods that were still on it are interrupted."""
+        node = self.nodes.get(machine)
+        if node is None:
+            return
+        self.evict(machine, cause, now)
+        del self.nodes[machine]
+        self.capacity = [have - less for have, less in zip(self.capacity, node.total, strict=True)]
+        self._roomy.forget(machine)
+        self._touched.discard(machine)
+        self._reported_empty.discard(machine)
+
+    def cordon(self, machine: str, cordoned: bool) -> None:
+        if machine in self.nodes:
+            self.nodes[machine].cordoned = cordoned
+
+    def evict(self, machine: str, cause: str, now: int) -> int:
+        """All pods leave the node; controllers create theirs again, bare pods are gone."""
+        node = self.nodes.get(machine)
+        if node is None:
+            return 0
+        total = 0
+        for podset, count in list(node.pods.items()):
+            total += count
+            self._unbind(podset, node, count)
+            self._watcher.pods_interrupted(self.name, podset.kind.priority_class, cause, count)
+            if podset.managed:
+                self._wait(podset, count, now)
+                if not self._request_per_pod:
+                    self._demand(podset, count, pending=True)
+                self.on_lost(podset)
+            else:
+                self._demand(podset, -count)
+                self.live[podset.kind.priority_class] -= count
+        return total
+
+    def waiting(self) -> Iterable[PodSet]:
+        """Objects with pods that wait."""
+        return self._waiting.values()
+
+    def is_empty(self, machine: str) -> bool:
+        node = self.nodes.get(machine)
+        return node is None or not node.pods
+
+    def emptied_or_filled(self) -> list[tuple[str, bool]]:
+        """Nodes that became empty (True) or no longer are, since this was last asked, in order of id."""
+        found = []
+        for machine in sorted(self._touched):
+            empty = not self.nodes[machine].pods
+            if empty != (machine in self._reported_empty):
+                found.append((machine, empty))
+        self._touched.clear()
+        self._reported_empty.difference_update(machine for machine, _ in found)
+        self._reported_empty.update(machine for machine, empty in found if empty)
+        return found
+
+    def report_nodes_anew(self) -> None:
+        """Whoever hears the next report knows nothing yet."""
+        self._touched.update(self._reported_empty)
+        self._reported_empty.clear()
+
+    # --------------------------------------------------------------------------------------------------------- binding
+
+    def bind(self, now: int) -> None:
+        """The scheduler's turn: every waiting pod that fits somewhere is placed."""
+        if not self._waiting:
+            return
+        order = sorted(self._waiting.values(), key=lambda each: (-each.kind.priority, each.sequence))
+        for podset in order:
+            self._place(podset, self._rooms(podset.kind), now)
+
+    def _rooms(self, kind: PodKind) -> list[tuple[int, Node]]:
+        """Nodes with room for such a pod and for how many, in order of id; those without are not asked again."""
+        roomy = self._roomy.of(kind)
+        found = []
+        for id, node in sorted(roomy.items()):
+            fit = room(node.free, kind.vector)
+            if fit <= 0:
+                del roomy[id]
+            elif not node.cordoned:
+                found.append((fit, node))
+        return found
+
+    def _place(self, podset: PodSet, slots: list[tuple[int, Node]], now: int) -> None:
+        kind = podset.kind
+        if not slots:
+            return
+        if kind.topology_key:
+            slots = self._in_one_domain(podset, slots)
+            if not slots:
+                return
+        if kind.spread_key:
+            placed = spread_out(slots, podset.waiting_count, self._per_domain(podset), kind.spread_key)
+        else:
+            placed = emptiest_first(slots, podset.waiting_count)
+        for node, count in placed:
+            self._hold(podset, node, count, now)
+        if podset.waiting_count == 0:
+            del self._waiting[podset.name]
+            self.on_all_bound(podset, now)
+
+    def _in_one_domain(self, podset: PodSet, slots: list[tuple[int, Node]]) -> list[tuple[int, Node]]:
+        key = podset.kind.topology_key
+        domains: dict[str, list[tuple[int, Node]]] = {}
+        for fit, node in slots:
+            domain = node.attributes.get(key)
+            if domain is not None:
+                domains.setdefault(domain, []).append((fit, node))
+        if podset.anchor is None and domains:
+            wanted = podset.waiting_count
+            rooms = {domain: sum(fit for fit, _ in found) for domain, found in domains.items()}
+            # Where the most of the gang fits; among equals the tightest, so that large gangs keep their large domains.
+            podset.anchor = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
+        return domains.get(podset.anchor or "", [])
+
+    def _per_domain(self, podset: PodSet) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for node, count in podset.bound.items():
+            domain = node.attributes.get(podset.kind.spread_key) or ""
+            found[domain] = found.get(domain, 0) + count
+        return found
+
+    def _hold(self, podset: PodSet, node: Node, count: int, now: int) -> None:
+        kind = podset.kind
+        node.free = [have - want * count for have, want in zip(node.free, kind.vector, strict=True)]
+        self.used = [have + want * count for have, want in zip(self.used, kind.vector, strict=True)]
+        node.pods[podset] = node.pods.get(podset, 0) + count
+        self._touched.add(node.id)
+        podset.bound[node] = podset.bound.get(node, 0) + count
+        podset.bound_count += count
+        podset.waiting_count -= count
+        self.running[kind.priority_class] = self.running.get(kind.priority_class, 0) + count
+        if not self._request_per_pod:
+            self._demand(podset, -count, pending=True)
+        while count:
+            since, waiting = podset.waiting[0]
+            taken = min(count, waiting)
+            self._watcher.pods_bound(self.name, kind.priority_class, now - since, taken)
+            count -= taken
+            if taken == waiting:
+                podset.waiting.popleft()
+            else:
+                podset.waiting[0] = (since, waiting - taken)
+
+    def _unbind(self, podset: PodSet, node: Node, count: int) -> None:
+        kind = podset.kind
+        node.free = [have + want * count for have, want in zip(node.free, kind.vector, strict=True)]
+        self.used = [have - want * count for have, want in zip(self.used, kind.vector, strict=True)]
+        for holder, key in ((node.pods, podset), (podset.bound, node)):
+            left = holder[key] - count  # type: ignore[index]
+            if left:
+                holder[key] = left  # type: ignore[index]
+            else:
+                del holder[key]  # type: ignore[arg-type]
+        podset.bound_count -= count
+        self.running[kind.priority_class] -= count
+        self._touched.add(node.id)
+        self._roomy.offer(node)
+        if podset.bound_count == 0:
+            podset.anchor = None
+
+    def _add_waiting(self, podset: PodSet, count: int, now: int) -> None:
+        if count <= 0:
+            return
+        self._wait(podset, count, now)
+        name = podset.kind.priority_class
+        self.live[name] = self.live.get(name, 0) + count
+        self._demand(podset, count, pending=True)
+
+    def _wait(self, podset: PodSet, count: int, now: int) -> None:
+        podset.waiting.append((now, count))
+        podset.waiting_count += count
+        self._waiting[podset.name] = podset
+
+    def _drop_waiting(self, podset: PodSet, count: int) -> None:
+        if count <= 0:
+            return
+        podset.waiting_count -= count
+        self.live[podset.kind.priority_class] -= count
+        self._demand(podset, -count, pending=True)
+        while count:
+            since, waiting = podset.waiting.pop()
+            if waiting > count:
+                podset.waiting.append((since, waiting - count))
+                count = 0
+            else:
+                count -= waiting
+        if podset.waiting_count == 0:
+            self._waiting.pop(podset.name, None)
+
+    def _finish(self, podset: PodSet, count: int) -> None:
+        """Bound pods end, newest first."""
+        if count <= 0:
+            return
+        for node in reversed(list(podset.bound)):
+            taken = min(count, podset.bound[node])
+            self._unbind(podset, node, taken)
+            self.live[podset.kind.priority_class] -= taken
+            if self._request_per_pod:
+                self._demand(podset, -taken)
+            count -= taken
+            if not count:
+                return
+
+    # ---------------------------------------------------------------------------------------------------------- demand
+
+    def rollup(self) -> Rollup:
+        """All demand, as the operator would report it."""
+        self.dirty = self.grew = False
+        return self._rows.rollup(self.name, self._overhead)
+
+    def empty_rollup(self) -> Rollup:
+        """What a broken operator reports: nothing."""
+        return DemandRows(self._kinds).rollup(self.name, self._overhead)
+
+    def _demand(self, podset: PodSet, change: int, *, pending: bool = False) -> None:
+        """Count pods into or out of the roll-up. Where only waiting pods ask, changes of bound ones do not count."""
+        if not self._request_per_pod and not pending:
+            return
+        self._rows.count(podset, change)
+        self.dirty = True
+        self.grew = self.grew or change > 0
+
+    def validate(self) -> None:
+        """Raise AssertionError if books do not agree; tests call it after every event."""
+        for node in self.nodes.values():
+            assert min(node.free, default=0) >= 0, f"{node.id} holds more than it has"
+            used = [0] * len(node.total)
+            for podset, count in node.pods.items():
+                assert podset.bound[node] == count > 0, f"{podset.name} and {node.id} disagree"
+                used = [have + want * count for have, want in zip(used, podset.kind.vector, strict=True)]
+            assert [a + b for a, b in zip(used, node.free, strict=True)] == list(node.total), f"{node.id} leaks"
+        for podset in self.podsets.values():
+            assert podset.waiting_count == sum(count for _, count in podset.waiting), podset.name
+            assert podset.bound_count == sum(podset.bound.values()), podset.name
+        assert sum(self.live.values()) == sum(podset.live for podset in self.podsets.values()), "live pods"

@@ -1,0 +1,366 @@
+"""One shard with its providers and its clusters: the closed loop.
+
+Wires production parts together and nothing else: the shard core in its host, the kit's lifecycle in the virtual fake
+behind a port, one operator agent per cluster on a session link, and the cluster whose nodes are the provider's hosts.
+Hosts join and leave clusters by what the provider does, never by what the shard believes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from bigfleet.engine.batches import Rollup
+from bigfleet.model.machine import MachineState
+from bigfleet.provider.fake.catalogue import Catalogue
+from bigfleet.provider.fake.virtual import VirtualProvider
+from bigfleet.provider.kit.core.events import Row, SaveMachine, SaveRemoval
+from bigfleet.provider.kit.core.records import MachineRecord
+from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.config import ShardConfig
+from bigfleet.sim.scenario.scenario import ClusterSpec, Mode
+from bigfleet.sim.scenario.supply import Binding
+from bigfleet.sim.world import agent as op
+from bigfleet.sim.world.cluster import Cluster
+from bigfleet.sim.world.host import EPOCH, Listener, ShardHost
+from bigfleet.sim.world.meter import Meter
+from bigfleet.sim.world.port import ProviderPort, Translator
+from bigfleet.virtual.kernel import Duration, Kernel, Link, Timer, Weather
+
+_NODE_STATES = (MachineState.CONFIGURED, MachineState.DRAINING)
+
+
+@dataclass(slots=True)
+class Member:
+    """One cluster, its operator and the stream between operator and shard."""
+
+    spec: ClusterSpec
+    cluster: Cluster
+    agent: op.Agent
+    cut: bool = False
+    mute: bool = False
+    session: int | None = None
+    dirty: bool = True
+    was_mute: bool = False
+    timer: Timer | None = None
+    dialling: Timer | None = None
+    to_shard: Link[tuple[int, ev.Event]] | None = None
+    to_operator: Link[tuple[int, ev.Frame]] | None = None
+
+
+class Site:
+    """A shard and everything it looks after."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        config: ShardConfig,
+        meter: Meter,
+        listener: Listener,
+        engine: Callable[[], Any],
+        *,
+        mode: Mode,
+        rpc: Duration,
+        session: Duration,
+        check: bool,
+        shuffle: random.Random | None,
+    ) -> None:
+        self.name = config.id
+        self.members: dict[str, Member] = {}
+        self.ports: dict[str, ProviderPort] = {}
+        self.machines: dict[str, MachineRecord] = {}
+        self._kernel = kernel
+        self._meter = meter
+        self._inline = mode is Mode.INLINE
+        self._rpc = None if self._inline else rpc
+        self._delay = session
+        self._dice = kernel.random_stream(f"session/{config.id}")
+        self._check = check
+        self._shuffle = shuffle
+        self._sessions: dict[int, Member] = {}
+        self._opened = 0
+        self._evictions: dict[str, Timer] = {}
+        self._turn: dict[str, Timer] = {}
+        self._translators: dict[str, Translator] = {}
+        self._since: dict[str, int] = {}
+        self.host = ShardHost(kernel, config, self.ports, self, listener, engine, check=check)
+        self.on_change: Callable[[str], None] = lambda cluster: None
+
+    # --------------------------------------------------------------------------------------------------------- building
+
+    def add_provider(self, catalogue: Catalogue) -> None:
+        name = catalogue.provider
+        translator = self._translators[name] = Translator(name)
+        provider = VirtualProvider(self._kernel, catalogue, lambda row: self._row(translator, row))
+        for record in provider.core.machines.values():
+            self._changed(translator, record.id, record)
+        port = ProviderPort(name, self._kernel, provider, translator, self._rpc, EPOCH, self._shuffle)
+        self.ports[name] = port
+
+    def add_cluster(self, spec: ClusterSpec, cluster: Cluster) -> None:
+        agent = op.Agent(cluster.name, rollup_interval=spec.rollup_interval, drain_reports=spec.drain_reports)
+        member = self.members[cluster.name] = Member(spec, cluster, agent)
+        weather = Weather(delay=self._delay)
+        member.to_shard = Link(
+            self._kernel, f"{self.name}/{cluster.name}/up", lambda sent: self._arrive(member, *sent), weather
+        )
+        member.to_operator = Link(
+            self._kernel, f"{self.name}/{cluster.name}/down", lambda sent: self._hear(member, *sent), weather
+        )
+
+    def bind(self, provider: str, binding: Binding) -> None:
+        self.ports[provider].provider.bind(binding.machine, binding.cluster, binding.metadata)
+
+    def start(self) -> None:
+        for member in self.members.values():
+            member.cluster.bind(self._kernel.now)
+        self.host.start()
+        for name, member in self.members.items():
+            self._dial_after(member, Duration.fixed(0))
+            self._account(name)
+
+    # ---------------------------------------------------------------------------------------------------------- demand
+
+    def demand_changed(self, name: str) -> None:
+        """Pods came, went or were thrown out: the scheduler gets its turn, the operator notices."""
+        if name not in self._turn:
+            self._turn[name] = self._kernel.at(self._kernel.now, lambda: self._schedule(name))
+
+    def _schedule(self, name: str) -> None:
+        del self._turn[name]
+        member = self.members[name]
+        member.cluster.bind(self._kernel.now)
+        if self._check:
+            member.cluster.validate()
+        if member.cluster.dirty:
+            member.dirty = True
+            if member.cluster.grew:
+                member.cluster.grew = False
+                self._operate(member, op.DemandGrew())
+        self._account(name)
+
+    def _account(self, name: str) -> None:
+        self._meter.advance(self._kernel.now)
+        self.on_change(name)
+
+    # -------------------------------------------------------------------------------------------------------- machines
+
+    def _row(self, translator: Translator, row: Row) -> None:
+        if isinstance(row, SaveMachine):
+            self._changed(translator, row.machine.id, row.machine)
+        elif isinstance(row, SaveRemoval):
+            translator.forget(row.machine.id)
+            self._changed(translator, row.machine.id, None)
+
+    def _changed(self, translator: Translator, machine: str, after: MachineRecord | None) -> None:
+        before = self.machines.get(machine)
+        if after is None:
+            self.machines.pop(machine, None)
+        else:
+            self.machines[machine] = after
+        if before is None or after is None or before.state != after.state:
+            self._since[machine] = self._kernel.now
+        self._meter.advance(self._kernel.now)
+        self._meter.machine(before, after)
+        was = before.cluster if before is not None and before.state in _NODE_STATES else ""
+        now = after.cluster if after is not None and after.state in _NODE_STATES else ""
+        vanished = after is None or after.state == MachineState.FAILED
+        if before is not None and before.state == MachineState.CONFIGURED and vanished:
+            self._meter.lost_machines += 1
+        if was != now:
+            if was:
+                self._leave(self.members[was], machine)
+            if now and after is not None:
+                self.members[now].cluster.join(machine, translator.shape(after.shape))
+                self.demand_changed(now)
+
+    def _leave(self, member: Member, machine: str) -> None:
+        member.cluster.leave(machine, member.agent.cause_of(machine), self._kernel.now)
+        if (timer := self._evictions.pop(machine, None)) is not None:
+            timer.cancel()
+        self._operate(member, op.NodeGone(machine))
+        self.demand_changed(member.cluster.name)
+
+    # -------------------------------------------------------------------------------------------------------- sessions
+
+    def deliver(self, session: int, frame: ev.Frame) -> None:
+        """A frame leaves the shard."""
+        member = self._sessions.get(session)
+        if member is None or member.to_operator is None:
+            return
+        if self._inline:
+            self._hear(member, session, frame)
+        else:
+            member.to_operator.send((session, frame))
+
+    def closed(self, session: int, code: ev.CloseCode, message: str) -> None:
+        """The shard ends a stream."""
+        member = self._sessions.pop(session, None)
+        if member is not None and member.session == session:
+            self._hang_up(member)
+
+    def cut(self, name: str) -> None:
+        """The operator's connection breaks; the shard notices at once, as a reset stream would show."""
+        member = self.members[name]
+        member.cut = True
+        session = member.session
+        self._hang_up(member)
+        if session is not None and self._sessions.pop(session, None) is not None:
+            self.host.post(ev.SessionClosed(session, "connection reset"))
+
+    def heal(self, name: str) -> None:
+        member = self.members[name]
+        member.cut = False
+        self._dial_after(member, Duration.fixed(0))
+
+    def crash(self, *, lose_journal: bool) -> None:
+        self.host.crash(lose_journal=lose_journal)
+        self._sessions.clear()
+        for member in self.members.values():
+            self._hang_up(member)
+
+    def restart(self) -> None:
+        self.host.start()
+
+    def mute(self, name: str, on: bool) -> None:
+        """The operator reports no demand although there is some."""
+        self.members[name].mute = on
+        self.members[name].dirty = True
+
+    def _hang_up(self, member: Member) -> None:
+        member.session = None
+        self._operate(member, op.Disconnected())
+        self._dial_after(member, member.spec.reconnect)
+
+    def _dial_after(self, member: Member, delay: Duration) -> None:
+        if member.dialling is not None:
+            member.dialling.cancel()
+        wait = delay.sample(self._dice)
+        member.dialling = self._kernel.after(wait, lambda: self._dial(member))
+
+    def _dial(self, member: Member) -> None:
+        if member.cut or member.session is not None:
+            return
+        if not self.host.up:
+            self._dial_after(member, member.spec.reconnect)
+            return
+        self._opened += 1
+        member.session = session = self._opened
+        member.dirty = True
+        self._sessions[session] = member
+        member.cluster.report_nodes_anew()
+        self._operate(member, op.Connected(session))
+
+    def _hear(self, member: Member, session: int, frame: ev.Frame) -> None:
+        if member.session == session:
+            self._operate(member, op.Received(frame))
+
+    def _operate(self, member: Member, given: op.Input) -> None:
+        for output in member.agent.handle(given, self._kernel.now):
+            self._do(member, output)
+        self._arm(member)
+
+    def _do(self, member: Member, output: op.Output) -> None:
+        match output:
+            case op.Say(event):
+                self._say(member, event)
+            case op.ReportDemand(session):
+                self._report(member, session)
+            case op.Cordon(machine, on):
+                member.cluster.cordon(machine, on)
+                if not on:
+                    if (timer := self._evictions.pop(machine, None)) is not None:
+                        timer.cancel()
+                    self.demand_changed(member.cluster.name)
+            case op.Evict():
+                self._evict(member, output)
+
+    def _report(self, member: Member, session: int) -> None:
+        cluster = member.cluster
+        now = EPOCH + self._kernel.now
+        if member.agent.capabilities:
+            for machine, empty in cluster.emptied_or_filled():
+                self._say(member, ev.NodeReported(session, machine, ready=True, empty=empty))
+        if not member.dirty and not cluster.dirty and member.mute == member.was_mute:
+            self._say(member, ev.RollupReceived(session, cluster.name, now, None, unchanged=True))
+            return
+        rollup = cluster.empty_rollup() if member.mute else cluster.rollup()
+        if self._shuffle is not None:
+            rollup = _permuted(rollup, self._shuffle)
+        member.dirty, member.was_mute = False, member.mute
+        self._say(member, ev.RollupReceived(session, cluster.name, now, rollup))
+
+    def _say(self, member: Member, event: ev.Event) -> None:
+        if member.session is None or member.to_shard is None:
+            return
+        if self._inline:
+            self._arrive(member, member.session, event)
+        else:
+            member.to_shard.send((member.session, event))
+
+    def _arrive(self, member: Member, session: int, event: ev.Event) -> None:
+        if session in self._sessions:
+            self.host.post(event)
+
+    def _evict(self, member: Member, wanted: op.Evict) -> None:
+        empty = member.cluster.is_empty(wanted.machine)
+        takes = 0 if empty else member.spec.eviction.sample(self._dice)
+        wait = min(takes, wanted.grace)
+
+        def ended() -> None:
+            self._evictions.pop(wanted.machine, None)
+            emptied = takes <= wanted.grace
+            if emptied:
+                member.cluster.evict(wanted.machine, wanted.cause, self._kernel.now)
+                self.demand_changed(member.cluster.name)
+            self._operate(member, op.EvictionEnded(wanted.machine, emptied))
+
+        self._evictions[wanted.machine] = self._kernel.after(wait, ended)
+
+    def _arm(self, member: Member) -> None:
+        due = member.agent.next_timer()
+        if member.timer is not None and member.timer.active:
+            if due is not None and member.timer.due == max(due, self._kernel.now):
+                return
+            member.timer.cancel()
+        member.timer = None
+        if due is not None:
+            member.timer = self._kernel.at(max(due, self._kernel.now), lambda: self._operate(member, op.TimerDue()))
+
+    @property
+    def now(self) -> int:
+        return self._kernel.now
+
+    def since(self, machine: str) -> int:
+        """When the machine's state last changed at its provider."""
+        return self._since[machine]
+
+    def validate(self) -> None:
+        """Check every part's own invariants and that nodes are exactly the provider's bound hosts."""
+        for port in self.ports.values():
+            port.provider.validate()
+        for name, member in self.members.items():
+            member.cluster.validate()
+            bound = {
+                record.id
+                for record in self.machines.values()
+                if record.cluster == name and record.state in _NODE_STATES
+            }
+            assert bound == set(member.cluster.nodes), f"nodes of {name} are not its machines"
+
+
+def _permuted(rollup: Rollup, dice: random.Random) -> Rollup:
+    """The same demand with its rows in another order."""
+    order = list(range(len(rollup)))
+    dice.shuffle(order)
+    return replace(
+        rollup,
+        profile=rollup.profile[order],
+        group=rollup.group[order],
+        aggregate=rollup.aggregate[order],
+        min_unit=rollup.min_unit[order],
+    )

@@ -1,0 +1,71 @@
+"""The table of ids: what is interned is found again, what is forgotten is not, slots come back, order is byte order."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from bigfleet.engine.kernels.ids import Ids, IdStore, forget_id, id_less, intern_id
+from bigfleet.engine.kernels.jit import U1, kernel
+
+NAMES = [f"{prefix}{n}" for prefix in ("m-", "machine-", "zone/a/", "é", "") for n in range(40)]
+
+
+@kernel
+def interned(ids: Ids, text: U1) -> int:
+    return intern_id(ids, text, 0, len(text))
+
+
+@kernel
+def forgotten(ids: Ids, slot: int) -> None:
+    forget_id(ids, slot)
+
+
+@kernel
+def less(ids: Ids, a: int, b: int) -> bool:
+    return id_less(ids, a, b)
+
+
+def put(store: IdStore, name: str) -> int:
+    text = np.frombuffer(name.encode(), np.uint8).copy()
+    store.reserve(1, len(text))
+    store.align(text, np.array([0, len(text)], np.int64))
+    return int(interned(store.v, text))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_table_is_a_dictionary(seed: int) -> None:
+    """Through growth, graves and reuse, against a dictionary."""
+    dice, store, known = random.Random(seed), IdStore(), {}
+    for _ in range(600):
+        name = dice.choice(NAMES)
+        if name in known and dice.random() < 0.5:
+            forgotten(store.v, known.pop(name))
+        else:
+            slot = put(store, name)
+            assert known.setdefault(name, slot) == slot
+        other = dice.choice(NAMES)
+        assert store.find(other) == known.get(other, -1)
+    assert {store.text(slot): slot for slot in known.values()} == known
+
+
+def test_slots_of_forgotten_ids_are_handed_out_again() -> None:
+    store = IdStore()
+    slots = [put(store, f"m{n}") for n in range(10)]
+    forgotten(store.v, slots[3])
+    assert store.find("m3") == -1
+    assert put(store, "another") == slots[3]
+    assert store.text(slots[3]) == "another"
+
+
+@pytest.mark.parametrize(
+    "names", [NAMES, [f"one-long-common-prefix/{n:03}" for n in range(60)], ["a", "ab", "abc", "b"]]
+)
+def test_order_is_the_order_of_bytes_whatever_ids_have_in_common(names: list[str]) -> None:
+    store, dice = IdStore(), random.Random(1)
+    slots = {name: put(store, name) for name in dice.sample(names, len(names))}
+    for _ in range(300):
+        a, b = dice.choice(names), dice.choice(names)
+        assert less(store.v, slots[a], slots[b]) == (a.encode() < b.encode())

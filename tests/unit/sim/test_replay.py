@@ -1,0 +1,154 @@
+"""A CSV of jobs becomes a scenario; bad cells are named with their line."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from bigfleet.sim import library
+from bigfleet.sim.document.document import DocumentError
+from bigfleet.sim.replay.replay import replay_csv, what_if
+from bigfleet.sim.scenario.scenario import Detail
+from bigfleet.sim.scenario.workloads import Trace
+from bigfleet.virtual.kernel import HOUR, MINUTE, SECOND
+
+CSV = """\
+submit,run,cores,ram,gpus,tier,queue,n
+2026-01-31T08:00:00+00:00,30,2,4,,gold,Team A,3
+2026-01-31T08:10:00+00:00,,500m,512Mi,0,,Team B,
+2026-01-31T09:00:00+00:00,5,8,16,1,silver,Team A,1
+"""
+MAP = """\
+name: history
+columns: {arrival: submit, duration: run, cpu: cores, memory: ram, priority: tier, cluster: queue, pods: n}
+time_unit: m
+priorities:
+  gold: {priority: 1000000, interruption_penalty: pinned}
+  silver: {priority: 1000, interruption_penalty: 64}
+fleets:
+  - pace: instant
+    offers:
+      - {name: box, instance_type: m6i.4xlarge, slots: 10}
+      - {name: gpu, instance_type: g5.xlarge, slots: 4, resources: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 1}}
+"""
+
+
+def files(folder: Path, csv: str = CSV, mapping: str = MAP) -> tuple[Path, Path]:
+    (folder / "jobs.csv").write_text(csv)
+    (folder / "map.yaml").write_text(mapping)
+    return folder / "jobs.csv", folder / "map.yaml"
+
+
+def test_rows_become_jobs_on_a_clock_that_starts_with_the_first(tmp_path: Path) -> None:
+    scenario = replay_csv(*files(tmp_path))
+    [history] = scenario.workloads
+    assert isinstance(history, Trace)
+    assert [job.arrival for job in history.jobs] == [0, 10 * MINUTE, HOUR]
+    assert [job.duration for job in history.jobs] == [30 * MINUTE, None, 5 * MINUTE]
+    assert [job.pods for job in history.jobs] == [3, 1, 1]
+    assert scenario.cluster_names() == ["team-a", "team-b"]
+    shapes = [scenario.shapes[job.shape] for job in history.jobs]
+    assert [shape.priority for shape in shapes] == [1_000_000, 0, 1000]
+    assert dict(shapes[1].resources) == {"cpu": "500m", "memory": "512Mi"}
+    assert dict(shapes[2].resources)["nvidia.com/gpu"] == "1"
+
+
+def test_the_replay_runs_and_costs_something(tmp_path: Path) -> None:
+    finished = library.play(replay_csv(*files(tmp_path)))
+    assert finished.summary["pods"]["started"] == 5
+    assert finished.summary["pods"]["running"] == 1
+    assert finished.summary["dollars"]["total"] > 0
+
+
+def test_what_if_changes_prices_and_policy(tmp_path: Path) -> None:
+    scenario = replay_csv(*files(tmp_path))
+    dear = what_if(scenario, prices={"box": 10.0}, changes={"reclaim_hold": 5 * SECOND})
+    assert dear.policy.reclaim_hold == 5 * SECOND
+    assert library.play(dear).summary["dollars"]["total"] > library.play(scenario).summary["dollars"]["total"]
+    with pytest.raises(DocumentError, match=r"give one of box, g5.xlarge/on-demand, gpu, m6i.4xlarge/on-demand"):
+        what_if(scenario, prices={"boks": 1.0})
+
+
+def test_an_instance_type_alone_means_what_is_paid_by_the_hour(tmp_path: Path) -> None:
+    offers = "[{name: own, instance_type: m6i.large, capacity_type: bare-metal, idle: 1}, " + ", ".join(
+        f"{{name: {market}, instance_type: m6i.large, capacity_type: {market}, slots: 1}}"
+        for market in ("reserved", "on-demand", "spot")
+    )
+    fleets = MAP.partition("fleets:")[0] + f"fleets: [{{offers: {offers}]}}]\n"
+    scenario = replay_csv(*files(tmp_path, mapping=fleets))
+
+    def prices(**asked: float) -> list[float | None]:
+        changed = what_if(scenario, prices={name.replace("_", "."): price for name, price in asked.items()})
+        return [offer.price_per_hour for offer in changed.fleets[0].offers]
+
+    assert prices(m6i_large=2.0) == [None, None, 2.0, 2.0]
+    assert prices(**{"m6i_large/spot": 0.5}) == [None, None, None, 0.5]
+    assert prices(**{"m6i_large": 2.0, "on-demand": 3.0}) == [None, None, 3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (",2,4,", ",two,4,", "jobs.csv:2: cores is 'two'; give a number or a quantity"),
+        ("2026-01-31T08:10:00+00:00", "later", "jobs.csv:3: submit is 'later'; give a number or a date"),
+        ("Team A,3", "Team A,0", "jobs.csv:2: n is '0'; give a whole number of at least 1"),
+        ("Team A,3", "Team A,inf", "jobs.csv:2: n is 'inf'; give a whole number of at least 1"),
+        (",30,", ",-30,", "jobs.csv:2: run is '-30'; give a number of at least 0, or a duration such as 01:30:00"),
+        (",30,", ",2026-01-31,", "jobs.csv:2: run is '2026-01-31'; give a number of at least 0"),
+        (
+            "gold,",
+            "platinum,",
+            "jobs.csv:2: tier is 'platinum'; give a whole number, or a name under `priorities` (gold, silver)",
+        ),
+        (",500m,512Mi,0,", ",,,,", "jobs.csv:3: cores is ''; give a job that asks for cpu, memory or gpus"),
+        ("submit,", "when,", "jobs.csv:1: has no column 'submit' for arrival; name one of its own: when, run"),
+        ("ram,", "memory,", "jobs.csv:1: has no column 'ram' for memory"),
+        ("Team A,3", '"Team A,3', "not CSV"),
+    ],
+)
+def test_a_bad_cell_is_named_with_its_line(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        replay_csv(*files(tmp_path, CSV.replace(old, new, 1)))
+    assert complaint in str(caught.value)
+
+
+def test_durations_may_be_written_as_batch_systems_print_them(tmp_path: Path) -> None:
+    csv = CSV.replace(",30,", ",1-02:03:04,", 1).replace(",5,8,16", ",00:00:30,8,16", 1)
+    [history] = replay_csv(*files(tmp_path, csv)).workloads
+    assert isinstance(history, Trace)
+    assert [job.duration for job in history.jobs] == [26 * HOUR + 3 * MINUTE + 4 * SECOND, None, 30 * SECOND]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_other_delimiters_are_seen_in_the_header(tmp_path: Path, delimiter: str) -> None:
+    assert replay_csv(*files(tmp_path, CSV.replace(",", delimiter))) == replay_csv(*files(tmp_path))
+
+
+def test_dates_without_a_zone_mean_the_same_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    csv = CSV.replace("+00:00", "").replace("2026-01-31", "2026-03-29")  # when clocks change in Berlin
+    csv = csv.replace("T08:00", "T00:30").replace("T09:00", "T04:00")
+    arrivals = []
+    for zone in ("UTC", "Europe/Berlin"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        [history] = replay_csv(*files(tmp_path, csv)).workloads
+        assert isinstance(history, Trace)
+        arrivals.append([job.arrival for job in history.jobs])
+    monkeypatch.undo()
+    time.tzset()
+    assert arrivals[0] == arrivals[1]
+
+
+def test_what_does_not_fit_the_map_is_named_with_its_line(tmp_path: Path) -> None:
+    wrong = MAP + "expect: [{check: configured, offer: boks, count: 1}]\n"
+    with pytest.raises(DocumentError, match=r"map.yaml:12: expect\[0\].offer is 'boks'; give one of box, gpu"):
+        replay_csv(*files(tmp_path, mapping=wrong))
+    with pytest.raises(DocumentError, match=r"jobs.csv: is not text"):
+        (tmp_path / "jobs.csv").write_bytes(b"\xff")
+        replay_csv(tmp_path / "jobs.csv", tmp_path / "map.yaml")
+
+
+def test_short_histories_are_told_in_full(tmp_path: Path) -> None:
+    assert replay_csv(*files(tmp_path)).trace is Detail.MACHINES
+    late = CSV.replace("2026-01-31T09", "2026-02-28T09")
+    assert replay_csv(*files(tmp_path, late)).trace is Detail.HOURLY
