@@ -4,15 +4,16 @@ from typing import Any
 
 import typer
 
-from bigfleet.cli.output import Output, print_record
+from bigfleet.cli.output import Output, print_data, print_record
+from bigfleet.model.amounts import spoken_amounts
 from bigfleet.sim.document_text import plain
 from bigfleet.sim.library import Finished
 
 
 def print_summary(summary: dict[str, Any], output: Output) -> None:
     """The record itself, or one line per fact."""
-    if output is Output.JSON:
-        print_record(summary, output)
+    if not output.for_people:
+        print_data(summary, output)
         return
     dollars, pods = summary["dollars"], summary["pods"]
     facts: dict[str, Any] = {
@@ -29,7 +30,7 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "shortfalls": summary["shortfalls"],
     }
     for row in summary["unmet"]:
-        lacks = ", ".join(f"{amount} {name}" for name, amount in row["lacks"].items())
+        lacks = spoken_amounts({name: str(amount) for name, amount in row["lacks"].items()})
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"
         facts[name] = f"{facts[name]} {lacking}" if name in facts else lacking
     for name, row in summary["time_to_capacity_seconds"].items():

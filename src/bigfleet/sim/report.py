@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
+from bigfleet.model.amounts import spoken_amounts
 from bigfleet.sim.answers import SHARDINGS, Answer, answers
 from bigfleet.sim.axes import clock
 from bigfleet.sim.charts import Charts, marks_of, step_name
@@ -140,7 +141,7 @@ def _unmet(summary: dict[str, Any]) -> str:
         (
             row["cluster"],
             f"{row['priority']:,}",
-            ", ".join(f"{n} {name}" for name, n in row["lacks"].items()),
+            spoken_amounts({name: str(n) for name, n in row["lacks"].items()}),
             row["why"],
         )
         for row in summary["unmet"]
