@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from bigfleet.cli.commands import CommandError
+from bigfleet.cli.flags import TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_data
 from bigfleet.cli.places import check_folder, tell_written
 from bigfleet.provider.conformance import console as screen
@@ -33,20 +34,25 @@ class SetupError(CommandError):
 
 def run(
     target: Annotated[
-        str, typer.Option(help="HOST:PORT of the running provider.", envvar="BIGFLEET_PROVIDER_TARGET")
+        str,
+        typer.Option(help="Address of the running provider.", envvar="BIGFLEET_PROVIDER_TARGET", metavar="HOST:PORT"),
     ] = "",
-    config: Annotated[Path | None, typer.Option(help="YAML, TOML or JSON file with the settings of the run.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML, TOML or JSON file with the settings of the run.", metavar="FILE")
+    ] = None,
     profile: Annotated[str, typer.Option(help=f"Comma list of {', '.join(PROFILES)}.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Directory for report.json, junit.xml, badge.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.json, junit.xml, badge.json.", metavar="DIR")
+    ] = None,
     only: Annotated[str, typer.Option(help="Comma list of behaviour ids; the verdict cannot be CERTIFIED.")] = "",
     skip_baseline: Annotated[bool, typer.Option("--skip-baseline", help="Numbered behaviours only.")] = False,
     time_multiplier: Annotated[float | None, typer.Option(help="Stretch every time limit.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Behaviours at once.")] = None,
     slots: Annotated[int | None, typer.Option(help="Use at most this many machines.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the random behaviours.")] = None,
-    tls_ca: Annotated[str | None, typer.Option(help="CA that signed the provider's certificate.")] = None,
-    tls_cert: Annotated[str | None, typer.Option(help="Client certificate for mTLS.")] = None,
-    tls_key: Annotated[str | None, typer.Option(help="Key of the client certificate.")] = None,
+    tls_ca: TlsCa = "",
+    tls_cert: TlsCert = "",
+    tls_key: TlsKey = "",
     tls_server_name: Annotated[str | None, typer.Option(help="Name expected in the provider's certificate.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -57,7 +63,12 @@ def run(
         "seed": seed,
         "timing": {"multiplier": time_multiplier},
         "pool": {"jobs": jobs, "slots": slots},
-        "tls": {"ca": tls_ca, "cert": tls_cert, "key": tls_key, "server_name": tls_server_name},
+        "tls": {
+            "ca": tls_ca or None,
+            "cert": tls_cert or None,
+            "key": tls_key or None,
+            "server_name": tls_server_name,
+        },
     }
     console = Console(stderr=not output.for_people)
     begun = time.monotonic()

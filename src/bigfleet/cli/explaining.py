@@ -9,10 +9,10 @@ import grpc
 import typer
 
 from bigfleet.cli import words
-from bigfleet.cli.commands import CommandError, NotFoundError
+from bigfleet.cli.commands import NotFoundError
 from bigfleet.cli.flags import A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_data
-from bigfleet.cli.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json
+from bigfleet.cli.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, either
 from bigfleet.model.machine import MachineState
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
@@ -41,10 +41,9 @@ def explain(
 
     The remedy is the first single change that would help. A cluster the shard does not know is exit code 3.
     """
-    if cluster and cluster_option and cluster != cluster_option:
-        raise CommandError(f"CLUSTER is {cluster!r} and --cluster is {cluster_option!r}; give one of them")
+    cluster = either("CLUSTER", cluster, cluster_option, needed=False)
     request = shardread_pb2.ExplainRequest(
-        cluster_id=cluster or cluster_option, fingerprint=fingerprint, group=group, unmet_only=not everything
+        cluster_id=cluster, fingerprint=fingerprint, group=group, unmet_only=not everything
     )
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
     found, total = caller.ask(lambda to: _explained(to, request, limit))

@@ -69,7 +69,9 @@ def fake_provider(
     control: Annotated[
         str, typer.Option(help="Address for `inject`, loopback or unix:/path; empty is off.", metavar="ADDR")
     ] = "",
-    metrics_addr: Annotated[str, typer.Option(help="HTTP metrics and health; 0 or empty is off.", metavar="ADDR")] = "",
+    metrics_addr: Annotated[
+        str, typer.Option(help="HTTP metrics and health; 0 or empty is off.", metavar="HOST:PORT")
+    ] = "",
     use_fake_backend: Annotated[bool, typer.Option("--use-fake-backend", hidden=True)] = True,
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",

@@ -10,7 +10,7 @@ from bigfleet.cli import words
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.flags import HALF_A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_records
-from bigfleet.cli.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, at, gathered
+from bigfleet.cli.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, at, either, gathered
 from bigfleet.model.machine import MachineState
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import provider_pb2, shardread_pb2, shardread_pb2_grpc
@@ -123,7 +123,10 @@ def actions(
 
 
 def story(
-    machine: Annotated[str, typer.Argument(help="Machine id.")],
+    machine: Annotated[str, typer.Argument(help="Machine id.")] = "",
+    machine_option: Annotated[
+        str, typer.Option("--machine", help="The same, as other commands have it.", hidden=True)
+    ] = "",
     shard: Shard = DEFAULT_SHARD,
     provider: Annotated[str, typer.Option("--provider", help="Needed when two providers use the same id.")] = "",
     limit: Limit = 0,
@@ -135,6 +138,7 @@ def story(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Tell what happened to one machine, oldest first."""
+    machine = either("MACHINE", machine, machine_option)
     request = shardread_pb2.StoryRequest(machine_id=machine, provider=provider, limit=limit)
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
 

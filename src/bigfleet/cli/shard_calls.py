@@ -59,6 +59,15 @@ class Caller:
             return await question(opened)
 
 
+def either(name: str, argument: str, option: str, *, needed: bool = True) -> str:
+    """What was given as an argument or, as other commands have it, as the option of the same name."""
+    if argument and option and argument != option:
+        raise CommandError(f"{name} is {argument!r} and --{name.lower()} is {option!r}; give one of them")
+    if needed and not (argument or option):
+        raise typer.BadParameter(f"give {name}, as `bigfleetctl {name.lower()}s` lists them")
+    return argument or option
+
+
 async def gathered(pages: AsyncIterable[T]) -> list[T]:
     return [page async for page in pages]
 
