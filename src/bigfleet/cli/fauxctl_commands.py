@@ -35,7 +35,14 @@ class Schema(StrEnum):
     MAP = "map"
 
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name, or a YAML file.", metavar="SCENARIO")]
+ScenarioArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A shipped scenario's name, or a YAML file.",
+        metavar="SCENARIO",
+        autocompletion=lambda: list(library.shipped()),
+    ),
+]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Folder for summary, event log, metrics and report.", metavar="DIR")
 ]

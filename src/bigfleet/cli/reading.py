@@ -55,7 +55,10 @@ def needs(
 
 def machines(
     shard: Shard = DEFAULT_SHARD,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only this state; repeat for several.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only this state; repeat for several.", autocompletion=lambda: list(_STATES)),
+    ] = None,
     cluster: Cluster = "",
     instance_type: InstanceType = "",
     zone: Zone = "",
@@ -87,7 +90,12 @@ def machines(
 def actions(
     shard: Shard = DEFAULT_SHARD,
     kind: Annotated[
-        list[str] | None, typer.Option("--kind", help=f"Only this kind ({', '.join(_KINDS)}); repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            help=f"Only this kind ({', '.join(_KINDS)}); repeat for several.",
+            autocompletion=lambda: list(_KINDS),
+        ),
     ] = None,
     cluster: Cluster = "",
     instance_type: InstanceType = "",
