@@ -122,3 +122,25 @@ async def test_a_shard_that_is_not_there_is_told_in_one_line() -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: shard 127.0.0.1:1 cannot be reached") and ended.stderr.count("\n") == 1
+
+
+async def test_a_limit_counts_what_is_still_being_done_too(fleet: Asking) -> None:
+    async with operator(fleet.address, "told-3") as cluster:
+        await fleet.inject("hold", transition="configure")
+        try:
+            cluster.want(rows("limited", 2))
+            await cluster.send_rollup()
+
+            async def both_in_flight() -> bool:
+                found = await told(fleet, "actions", "--cluster", "told-3")
+                return [action.get("outcome", "") for action in found] == ["", ""]
+
+            await until(both_in_flight, what="two machines are being bound")
+            assert len(await told(fleet, "actions", "--cluster", "told-3", "--limit", "1")) == 1
+            assert "in flight" in await ctl(fleet, "actions", "--cluster", "told-3")
+        finally:
+            await fleet.inject("release", transition="configure")
+        await cluster.until(lambda heard: len(heard.configured) == 2, 60)
+        assert len(await told(fleet, "actions", "--cluster", "told-3", "--limit", "1")) == 1
+        cluster.want([])
+        await cluster.send_rollup()

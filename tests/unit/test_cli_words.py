@@ -23,15 +23,23 @@ def need(*requirements: Requirement, spread: tuple[Spread, ...] = (), bucket: in
     return capacity_need(profile, wanted, "cpu=2", "")
 
 
-def lost(instance_type: str, zone: str, count: int, reason: str, winner: str = "") -> shardread_pb2.LostCandidate:
+def lost(
+    instance_type: str,
+    zone: str,
+    count: int,
+    reason: str,
+    winner: str = "",
+    state: provider_pb2.MachineState.ValueType = provider_pb2.MACHINE_STATE_CONFIGURED,
+) -> shardread_pb2.LostCandidate:
     return shardread_pb2.LostCandidate(
         instance_type=instance_type,
         zone=zone,
         capacity_type=provider_pb2.CAPACITY_TYPE_SPOT,
-        state=provider_pb2.MACHINE_STATE_CONFIGURED,
+        state=state,
         count=count,
         reason=reason,
         winner_cluster_id=winner,
+        winner_fingerprint="p=2000" if winner and state != provider_pb2.MACHINE_STATE_DRAINING else "",
         winner_priority=2000 if winner else 0,
     )
 
@@ -108,6 +116,7 @@ def test_an_explanation_begins_with_what_would_help_and_folds_what_is_alike() ->
             lost("m.large", "b", 4, "does not meet a requirement: " + ZONE),
             lost("r.large", "b", 2, "does not meet a requirement: " + ZONE),
             lost("m.large", "a", 3, "serves a need of higher priority", "c-2"),
+            lost("m.large", "a", 1, "drains", "c-3", provider_pb2.MACHINE_STATE_DRAINING),
         ],
         remedy=shardread_pb2.Remedy(
             add_supply=shardread_pb2.AddSupply(instance_type="m.large", domain_key=ZONE, domain_value="a", count=2)
@@ -121,6 +130,7 @@ def test_an_explanation_begins_with_what_would_help_and_folds_what_is_alike() ->
         "  asks     zone is a",
         "  lost     16 × m.large, 2 × r.large in a, b (Configured): does not meet a requirement: zone",
         "  lost     3 × m.large in a (Configured) to c-2 at priority 2000: serves a need of higher priority",
+        "  lost     1 × m.large in a (Draining) of c-3: drains",
     ]
 
 
@@ -129,3 +139,23 @@ def test_needs_that_differ_in_nothing_but_their_group_are_told_once() -> None:
     first, *_, last = text.splitlines()
     assert first.endswith("lacks 4.5 vCPU  ×12")
     assert last.startswith("  group    job-0, job-1, ")
+
+
+def test_remedies_that_differ_are_told_with_their_groups() -> None:
+    needs = [explanation(f"job-{number}", remedy=more(8 * (1 + number // 2))) for number in range(3)]
+    [text] = folded(needs)
+    assert text.splitlines()[1:3] == [
+        "  remedy   job-0, job-1: 8 more m.large",
+        "  remedy   job-2: 16 more m.large",
+    ]
+
+
+def more(count: int) -> shardread_pb2.Remedy:
+    return shardread_pb2.Remedy(add_supply=shardread_pb2.AddSupply(instance_type="m.large", count=count))
+
+
+def test_a_cluster_that_is_away_is_to_be_connected_again() -> None:
+    away = explanation()
+    away.need.unmet_reason = shardread_pb2.UNMET_REASON_CLUSTER_DISCONNECTED
+    [text] = folded([away])
+    assert "  remedy   connect its cluster's operator;" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import grpc
@@ -74,18 +74,29 @@ async def _explained(
 
 
 def folded(explanations: Iterable[shardread_pb2.NeedExplanation]) -> Iterator[str]:
-    """One paragraph each; needs that differ in nothing but their group share one that says how many they are."""
-    groups: dict[tuple[str, ...], list[str]] = {}
+    """One paragraph each; needs that differ in nothing but group and remedy share one that says how many they are."""
+    alike: dict[tuple[str, ...], list[shardread_pb2.NeedExplanation]] = {}
     for each in explanations:
-        groups.setdefault(tuple(sentences(each)), []).append(each.need.need.group)
-    for (first, *rest), members in groups.items():
-        named = [group for group in members if group]
-        lines = [first if len(members) == 1 else f"{first}  ×{len(members)}", *rest]
+        alike.setdefault(tuple(sentences(each)), []).append(each)
+    for (first, *rest), members in alike.items():
+        lines = [first if len(members) == 1 else f"{first}  ×{len(members)}", *_remedies(members), *rest]
+        named = [each.need.need.group for each in members if each.need.need.group]
         yield "\n".join([*lines, f"  group    {', '.join(named)}"] if named else lines)
 
 
+def _remedies(members: Sequence[shardread_pb2.NeedExplanation]) -> Iterator[str]:
+    """What would help each; once where that is the same."""
+    helping: dict[str, list[str]] = {}
+    for each in members:
+        if not each.need.satisfied:
+            helping.setdefault(_remedy(each.remedy, each.need), []).append(each.need.need.group)
+    for remedy, groups in helping.items():
+        whose = f"{', '.join(group for group in groups if group)}: " if len(helping) > 1 and any(groups) else ""
+        yield f"  remedy   {whose}{remedy}"
+
+
 def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
-    """One explanation for a person."""
+    """One explanation for a person, but for its remedy."""
     view = explanation.need
     wanted = words.amounts(view.need.aggregate_resources)
     who = f"{view.cluster_id} at priority {view.need.priority}"
@@ -94,7 +105,6 @@ def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
     else:
         missing = words.amounts(view.residual_deficit.resources)
         yield f"{who} wants {wanted} and {'has none of it' if missing == wanted else f'lacks {missing}'}"
-        yield f"  remedy   {_remedy(explanation.remedy, view)}"
         yield f"  why      {explanation.reason}"
     yield from (f"  asks     {each}" for each in (words.constraints(view.need), words.penalties(view.need)) if each)
     yield from (f"  has      {line}" for line in _has(explanation.granted))
@@ -121,16 +131,16 @@ def _lost(candidates: Iterable[shardread_pb2.LostCandidate]) -> Iterator[str]:
     """Candidates that were lost for one reason to one winner in one line: `12 × m6i.large, 4 × r6i.large`."""
     alike: dict[tuple[str, str, int], list[shardread_pb2.LostCandidate]] = {}
     for lost in candidates:
-        winner = f"{lost.winner_cluster_id} at priority {lost.winner_priority}" if lost.winner_cluster_id else ""
-        alike.setdefault((lost.reason, winner, lost.state), []).append(lost)
-    for (reason, winner, state), rows in alike.items():
+        winner = f" to {lost.winner_cluster_id} at priority {lost.winner_priority}" if lost.winner_fingerprint else ""
+        holder = f" of {lost.winner_cluster_id}" if lost.winner_cluster_id and not winner else ""
+        alike.setdefault((lost.reason, winner or holder, lost.state), []).append(lost)
+    for (reason, whose, state), rows in alike.items():
         counts: dict[str, int] = {}
         for row in rows:
             counts[row.instance_type] = counts.get(row.instance_type, 0) + row.count
         machines = ", ".join(f"{count} × {name}" for name, count in counts.items())
         where = _listed(row.zone for row in rows)
-        to = f" to {winner}" if winner else ""
-        yield f"{machines} in {where} ({MachineState(state).label}){to}: {_loss(reason)}"
+        yield f"{machines} in {where} ({MachineState(state).label}){whose}: {_loss(reason)}"
 
 
 def _loss(reason: str) -> str:
@@ -153,6 +163,4 @@ def _remedy(remedy: shardread_pb2.Remedy, view: shardread_pb2.NeedView) -> str:
         return f"a priority above {remedy.raise_priority.above}"
     if change == "drop_constraint":
         return f"without asking that {words.constraint(remedy.drop_constraint.constraint, view.need)}"
-    if view.unmet_reason == shardread_pb2.UNMET_REASON_AWAITING_DRAIN:
-        return "none needed: it waits for machines that are being drained for it"
-    return "no single change would satisfy it"
+    return words.REMEDIES.get(view.unmet_reason, "no single change would satisfy it")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from bigfleet.model.amounts import spoken_amounts
+from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.penalty import PINNED, bucket_dollars
@@ -42,6 +42,15 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "machines rest after failures",
     shardread_pb2.UNMET_REASON_AWAITING_DRAIN: "waits for a drain",
     shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "operator gives no user data",
+}
+
+# What helps where no change of supply or demand does.
+REMEDIES = {
+    shardread_pb2.UNMET_REASON_AWAITING_DRAIN: "none needed: machines are being drained for it",
+    shardread_pb2.UNMET_REASON_CLUSTER_DISCONNECTED: "connect its cluster's operator; until then it gets nothing new",
+    shardread_pb2.UNMET_REASON_ACQUISITION_HELD: "none needed once providers have listed; /readyz names those missing",
+    shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "none needed: they are tried again; `actions` tells why they failed",
+    shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "repair the bootstrap template of its cluster's operator",
 }
 
 # How an action ended; the codes are those of the metrics and the audit log.
@@ -98,8 +107,8 @@ def capacity_type(number: int) -> str:
 
 
 def key(label: str) -> str:
-    """A label key; the well-known ones by the word everybody uses."""
-    return _KEYS.get(label, label)
+    """A label key or a resource; the well-known ones by the word everybody uses."""
+    return _KEYS.get(label) or spoken_name(label)
 
 
 def dollars(amount: float) -> str:

@@ -21,6 +21,11 @@ def spoken_amounts(resources: Mapping[str, str]) -> str:
     return ", ".join(spoken_amount(name, resources[name]) for name in names)
 
 
+def spoken_name(name: str) -> str:
+    """A resource by the word people use."""
+    return _NAMES.get(name, name)
+
+
 def spoken_amount(name: str, quantity: str) -> str:
     """One resource; text that is no quantity is repeated as it came."""
     try:
@@ -32,7 +37,7 @@ def spoken_amount(name: str, quantity: str) -> str:
         return _bytes(exact)
     if name == "ephemeral-storage" or name.startswith("hugepages-"):
         return f"{_bytes(exact)} {name}"
-    return f"{_number(exact)} {_NAMES.get(name, name)}"
+    return f"{_number(exact)} {spoken_name(name)}"
 
 
 def _bytes(amount: Fraction) -> str:

@@ -103,7 +103,10 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         page = shardread_pb2.ListActionsResponse()
         if not request.page_token:
             under_way = [views.operation_view(operation) for operation in self._core.state.operations]
-            page.actions.extend([view for view in under_way if _wanted_action(view, request)][:size])
+            page.actions.extend(
+                [view for view in under_way if _wanted_action(view, request)][: min(size, left or size)]
+            )
+            left = None if left is None else left - len(page.actions)
         position = 0
         async for action in _slices(reversed(taken), SLICE):
             position += 1
