@@ -52,6 +52,7 @@ OFFERINGS = {
     "fenced": {"count": 1},
     "victim": {"count": 2},
     "told": {"count": 2},
+    "limited": {"count": 2},
 }
 
 

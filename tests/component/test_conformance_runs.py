@@ -144,7 +144,7 @@ async def test_over_mtls_every_shard_has_its_own_certificate(tmp_path: Path) -> 
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = "from bigfleet.provider.conformance.cli import main; main()"
+    program = "from bigfleet.cli.conformance import main; main()"
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env={**os.environ, **environment},
@@ -204,7 +204,7 @@ def test_list_and_explain() -> None:
 
 
 def test_the_suite_shares_no_code_with_what_it_judges() -> None:
-    program = "import sys, bigfleet.provider.conformance.cli; print(*sys.modules)"
+    program = "import sys, bigfleet.cli.conformance_commands; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     forbidden = ("bigfleet.provider.kit", "bigfleet.provider.fake", "bigfleet.engine", "bigfleet.model", "numpy")
     assert [name for name in loaded if name.startswith(forbidden)] == []
@@ -215,7 +215,7 @@ async def test_an_interrupted_run_gives_its_machines_back() -> None:
     launcher = Launcher(config, config.start, 8, 20.0)
     try:
         target = Target(await launcher.boot(), config.tls)
-        program = "from bigfleet.provider.conformance.cli import main; main()"
+        program = "from bigfleet.cli.conformance import main; main()"
         running = await asyncio.create_subprocess_exec(
             *(sys.executable, "-u", "-c", program, "run", "--target", target.address),
             stdout=asyncio.subprocess.PIPE,

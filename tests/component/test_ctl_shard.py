@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import yaml
+
 from tests.strategies.fleet_process import Asking, rows, until
 from tests.strategies.operator_client import operator
 
@@ -38,21 +40,27 @@ async def test_a_person_can_follow_a_need_from_the_table_to_the_remedy(fleet: As
 
         table = await ctl(fleet, "needs", "--cluster", "told-1")
         assert table.splitlines()[0].split()[:3] == ["CLUSTER", "PRIORITY", "WANTS"]
-        assert "told-1" in table and "cpu 2" in table
+        assert "told-1" in table and "6 vCPU, 12 GiB" in table and "2 vCPU" in table
+        assert "p=100" not in table and "instance type is told.x" in table
 
         machines = await told(fleet, "machines", "--instance-type", "told.x", "--state", "configured")
         assert [view["machine"]["cluster"] for view in machines] == ["told-1", "told-1"]
         name = machines[0]["machine"]["id"]
-        assert name in await ctl(fleet, "machines", "--machine", name)
+        assert "2 vCPU, 8 GiB" in await ctl(fleet, "machines", "--machine", name)
 
         actions = await told(fleet, "actions", "--machine", name, "--kind", "bootstrap")
         assert [action["outcome"] for action in actions] == ["success"]
-        assert "bootstrap" in await ctl(fleet, "actions", "--cluster", "told-1")
+        listed = await ctl(fleet, "actions", "--cluster", "told-1")
+        assert "bootstrap" in listed and "a free machine fits" in listed and "phase1" not in listed
 
-        assert "Configured" in await ctl(fleet, "story", name)
+        story = await ctl(fleet, "story", name)
+        assert "Configured" in story and "phase1" not in story
 
         text = await ctl(fleet, "explain", "told-1")
-        assert "missing cpu 2" in text and "has      2 × told.x" in text and "remedy" in text
+        assert text.splitlines()[0].endswith("lacks 2 vCPU") and "has      2 × told.x" in text
+        assert text.splitlines()[1].startswith("  remedy   ")
+        assert "|" not in text, "a fingerprint is no word"
+        assert await ctl(fleet, "explain", "--cluster", "told-1") == text
         (explained,) = await told(fleet, "explain", "told-1")
         assert explained["need"]["cluster_id"] == "told-1" and explained["granted"][0]["count"] == 2
         cluster.want([])
@@ -71,7 +79,68 @@ async def test_rails_are_read_flipped_and_explained(fleet: Asking) -> None:
 async def test_what_cannot_be_asked_is_refused_with_what_could(fleet: Asking) -> None:
     assert "there are: speculative" in await ctl(fleet, "machines", "--state", "asleep", code=1)
     assert "give one of" in await ctl(fleet, "rails", "--pause", "--resume", code=1)
-    assert "NOT_FOUND" in await ctl(fleet, "story", "no-such-machine", code=1)
+    assert "give one of them" in await ctl(fleet, "explain", "a", "--cluster", "b", code=1)
+    assert "'soon' is not a duration" in await ctl(fleet, "needs", "--timeout", "soon", code=2)
     command = [sys.executable, "-c", MAIN, "needs", "--shard", "192.0.2.1:7780"]
     ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and "--insecure" in ended.stderr
+
+
+async def test_what_does_not_exist_is_an_error_of_its_own_that_names_what_does(fleet: Asking) -> None:
+    assert "machine 'no-such-machine' is not known" in await ctl(fleet, "story", "no-such-machine", code=3)
+    async with operator(fleet.address, "told-2") as cluster:
+        await cluster.send_rollup()
+        said = await ctl(fleet, "explain", "no-such-cluster", code=3)
+        assert said.startswith("error: cluster 'no-such-cluster' is not known to this shard; it knows ")
+        assert "told-2" in said and said.count("\n") == 1
+        assert await ctl(fleet, "explain", "told-2") == "every need got everything it wants\n"
+        assert "no need matches" in await ctl(fleet, "explain", "told-2", "--group", "nobody", code=3)
+
+
+async def test_every_list_is_yaml_too(fleet: Asking) -> None:
+    for words in (("needs",), ("machines", "--limit", "3"), ("actions", "--limit", "3"), ("explain",), ("rails",)):
+        as_json, as_yaml = [await ctl(fleet, *words, "-o", form) for form in ("json", "yaml")]
+        assert type(yaml.safe_load(as_yaml)) is type(json.loads(as_json)), words
+    assert yaml.safe_load(await ctl(fleet, "machines", "--limit", "3", "-o", "yaml")) == await told(
+        fleet, "machines", "--limit", "3"
+    )
+
+
+async def test_a_closed_pipe_ends_a_list_quietly(fleet: Asking) -> None:
+    command = f"{sys.executable} -c '{MAIN}' machines --shard {fleet.address} -o json | head -1"
+    ended = await asyncio.to_thread(subprocess.run, ["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("[\n", "")
+
+
+async def test_a_shard_that_is_not_there_is_told_in_one_line() -> None:
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", MAIN, "needs", "--shard", "127.0.0.1:1", "--timeout", "10s"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: shard 127.0.0.1:1 cannot be reached") and ended.stderr.count("\n") == 1
+
+
+async def test_a_limit_counts_what_is_still_being_done_too(fleet: Asking) -> None:
+    async with operator(fleet.address, "told-3") as cluster:
+        await fleet.inject("hold", transition="configure")
+        try:
+            cluster.want(rows("limited", 2))
+            await cluster.send_rollup()
+
+            async def both_in_flight() -> bool:
+                found = await told(fleet, "actions", "--cluster", "told-3")
+                return [action.get("outcome", "") for action in found] == ["", ""]
+
+            await until(both_in_flight, what="two machines are being bound")
+            assert len(await told(fleet, "actions", "--cluster", "told-3", "--limit", "1")) == 1
+            assert "in flight" in await ctl(fleet, "actions", "--cluster", "told-3")
+        finally:
+            await fleet.inject("release", transition="configure")
+        await cluster.until(lambda heard: len(heard.configured) == 2, 60)
+        assert len(await told(fleet, "actions", "--cluster", "told-3", "--limit", "1")) == 1
+        cluster.want([])
+        await cluster.send_rollup()

@@ -90,7 +90,7 @@ async def registry() -> AsyncIterator[ProviderRegistry]:
 
 async def inject(fake: Fake, *words: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        *MAIN, "inject", "--control", fake.control, *words, stdout=-1, stderr=-1
+        *MAIN, "inject", "--control", fake.control, *words, "-o", "json", stdout=-1, stderr=-1
     )
     out, err = await process.communicate()
     assert process.returncode is not None
@@ -208,7 +208,6 @@ async def test_a_catalogue_file_replaces_the_built_in_fleet(
         (["--listen", ":9000"], "can be reached from elsewhere"),
         (["--control", "10.0.0.1:9"], "--control 10.0.0.1:9 can be reached from elsewhere"),
         (["--catalogue", "/nowhere.yaml"], "catalogue /nowhere.yaml cannot be read: No such file or directory"),
-        (["--transition-timeout", "soon"], "'soon' is not a duration"),
     ],
 )
 async def test_a_fake_that_cannot_be_run_says_why_and_exits_with_1(flags: list[str], message: str) -> None:
@@ -217,6 +216,14 @@ async def test_a_fake_that_cannot_be_run_says_why_and_exits_with_1(flags: list[s
     _, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert message in err.decode()
+
+
+async def test_a_duration_that_is_none_is_a_mistake_in_the_command_line() -> None:
+    flags = ("--transition-timeout", "soon")
+    process = await asyncio.create_subprocess_exec(*MAIN, *flags, stderr=asyncio.subprocess.PIPE)
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 2
+    assert "'soon' is not a duration" in err.decode()
 
 
 async def test_the_client_refuses_a_provider_with_another_name(start: Start, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bigfleet.cli import progress
+from bigfleet.cli import fauxctl, progress
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.faux import replay, scenarios, soak
+from bigfleet.cli.faux import scenarios
 from bigfleet.sim import library
 from bigfleet.sim.document.document import DocumentError
 from bigfleet.sim.document.schema import schema
@@ -26,23 +26,15 @@ ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def all_commands() -> None:
-    names = {command.name for command in scenarios.app.registered_commands}
-    if "replay" not in names:
-        scenarios.app.command("replay")(replay.replay)
-        scenarios.app.command("soak")(soak.soak)
-
-
 def call(*words: str, code: int = 0):  # type: ignore[no-untyped-def]
-    result = CliRunner().invoke(scenarios.app, list(words))
+    result = CliRunner().invoke(fauxctl.app, list(words))
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
     return result
 
 
 def fails(*words: str):  # type: ignore[no-untyped-def]
     """A command that is refused: what `fauxctl` turns into one line and exit code 1."""
-    result = CliRunner().invoke(scenarios.app, list(words))
+    result = CliRunner().invoke(fauxctl.app, list(words))
     assert isinstance(result.exception, CommandError | DocumentError), f"{result.output}\n{result.exception!r}"
     return result
 
@@ -103,7 +95,7 @@ def test_two_runs_are_compared_in_one_page(tmp_path: Path) -> None:
 def test_a_comparison_page_takes_only_summaries_of_runs(tmp_path: Path) -> None:
     (tmp_path / "soak.json").write_text('{"passed": true}')
     result = CliRunner().invoke(
-        scenarios.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
+        fauxctl.app, ["compare", "withdrawal", str(tmp_path / "soak.json"), "--html", str(tmp_path / "x.html")]
     )
     assert result.exit_code != 0
     assert "a summary lacks 'failures'" in str(result.exception)
@@ -197,10 +189,7 @@ def test_stopping_by_hand_tells_how_far_it_was(capsys: pytest.CaptureFixture[str
 
 def test_demand_that_stays_unmet_is_told_with_its_reason() -> None:
     result = call("run", "capacity-stockout")
-    assert (
-        "cluster-train lacks  256 nvidia.com/gpu at priority 1000000. Matching machines exist, but demand"
-        in result.stdout
-    )
+    assert "cluster-train lacks  256 GPU at priority 1000000. Matching machines exist, but demand" in result.stdout
     assert "32 pods still wait" in result.stdout
 
 
@@ -242,8 +231,11 @@ def test_an_unknown_scenario_is_one_sentence_and_exit_code_1() -> None:
 
 def test_a_missing_extra_is_answered_with_how_to_install_it() -> None:
     code = "import sys; sys.modules['numpy'] = None; from bigfleet.cli.fauxctl import main; main()"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (1, "error: `fauxctl` needs numpy: pip install 'bigfleet[sim]'\n")
+    result = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "error: `fauxctl list` needs numpy: pip install 'bigfleet[sim]'\n")
+    helped = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "Replay a demand history" in helped.stdout
 
 
 COMMANDS = [

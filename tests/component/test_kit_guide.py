@@ -47,7 +47,7 @@ def _commands(tmp_path: Path) -> Path:
     (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (folder / "python").chmod(0o755)
     for name, module in (
-        ("bigfleet-conformance", "bigfleet.provider.conformance.cli"),
+        ("bigfleet-conformance", "bigfleet.cli.conformance"),
         ("bigfleetctl", "bigfleet.cli.bigfleetctl"),
     ):
         script = folder / name

@@ -149,7 +149,7 @@ CATALOGUE = {
 async def test_a_signal_ends_the_process_in_order_although_a_session_is_open(tmp_path: Path) -> None:
     (tmp_path / "catalogue.yaml").write_text(yaml.safe_dump(CATALOGUE))
     arguments = [
-        *("shard", "--fake-provider", "--fake-catalogue", str(tmp_path / "catalogue.yaml"), "--listen", "127.0.0.1:0"),
+        *("shard", "--fake-provider", "--catalogue", str(tmp_path / "catalogue.yaml"), "--listen", "127.0.0.1:0"),
         *(
             "--metrics-addr",
             "0",

@@ -2,27 +2,28 @@
 
 import typer
 
-from bigfleet.cli.commands import Subcommand, run
+from bigfleet.cli.commands import EXIT_CODES, Subcommand, VersionOption, run, table
 
 SUBCOMMANDS = (
-    Subcommand("needs", "bigfleet.cli.ctl.reading:needs_app", "What clusters want from a shard, and what they got."),
+    Subcommand("needs", "bigfleet.cli.ctl.reading:needs", "What clusters want from a shard, and what they got."),
     Subcommand(
-        "machines", "bigfleet.cli.ctl.reading:machines_app", "A shard's machines: state, owner, what they serve."
+        "explain", "bigfleet.cli.ctl.explaining:explain", "Why a need got what it got, and what would satisfy it."
     ),
-    Subcommand("actions", "bigfleet.cli.ctl.reading:actions_app", "What a shard did and does, newest first."),
-    Subcommand("explain", "bigfleet.cli.ctl.explaining:app", "Why a need got what it got, and what would satisfy it."),
-    Subcommand("story", "bigfleet.cli.ctl.reading:story_app", "The recent history of one machine."),
-    Subcommand("rails", "bigfleet.cli.ctl.rails:app", "Read or flip a shard's kill switch and dry run."),
+    Subcommand("machines", "bigfleet.cli.ctl.reading:machines", "A shard's machines: state, owner, what they serve."),
+    Subcommand("story", "bigfleet.cli.ctl.reading:story", "The recent history of one machine."),
+    Subcommand("actions", "bigfleet.cli.ctl.reading:actions", "What a shard did and does, newest first."),
+    Subcommand("rails", "bigfleet.cli.ctl.rails:rails", "Read or flip a shard's kill switch and dry run."),
     Subcommand("certs", "bigfleet.cli.ctl.certs", "Make a development authority and role certificates."),
 )
 
-app = typer.Typer(no_args_is_help=True)
+# Plain help: the boxes of rich take longer to import than everything else here.
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, cls=table("bigfleetctl", SUBCOMMANDS), epilog=EXIT_CODES)
 
 
 @app.callback()
-def bigfleetctl() -> None:
+def bigfleetctl(version: VersionOption = False) -> None:
     """Inspect and steer a BigFleet fleet."""
 
 
 def main() -> None:
-    run(app, SUBCOMMANDS, prog="bigfleetctl")
+    run(app, prog="bigfleetctl")

@@ -1,8 +1,9 @@
 """How a command line is put together: a table of subcommands, each loaded only when it is typed.
 
 `bigfleetctl certs` must work where NumPy is not installed, and `--help` must be instant; so a subcommand is a row with
-a module name, and the module, which offers a `typer.Typer` called `app` or by the name after a colon, is imported when
-its row is chosen. A missing extra is answered with the command that installs it.
+a module name, and the module, which offers a `typer.Typer` called `app`, or an app or a function by the name after a
+colon, is imported when its row is chosen. A missing extra is answered with the command that installs it. Nothing is
+imported here but typer and the leaf that refusals come from.
 """
 
 import importlib
@@ -10,20 +11,35 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 import typer.core
 import typer.main
 
-from bigfleet.transport.errors import TransportError
-from bigfleet.transport.identity import IdentityError
+from bigfleet.refusal import RefusalError
+
+FAILED = 1
+NOT_FOUND = 3
+# What a shell reports for a program that was ended by a closed pipe.
+PIPE_CLOSED = 141
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 refused or failed; 2 a mistake in the command line; 3 what was named does not exist."
+)
 
 _COMPLETION = ("install_completion", "show_completion")
 
 
-class CommandError(Exception):
+class CommandError(RefusalError):
     """Ends a command with exit code 1 and this one sentence on standard error."""
+
+    code: int = FAILED
+
+
+class NotFoundError(CommandError):
+    """The command was right, but what it names does not exist; ends with an exit code of its own."""
+
+    code = NOT_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +50,64 @@ class Subcommand:
     module: str
     help: str
     extra: str = ""
+    hidden: bool = False
 
 
-def run(app: typer.Typer, subcommands: Sequence[Subcommand], *, prog: str) -> None:
-    """The body of an entry point: parse, dispatch, and turn refusals into one line and exit code 1."""
-    group: Any = typer.main.get_command(app)
-    for row in subcommands:
-        group.add_command(_Deferred(row, prog))
+def _tell_version(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"{context.find_root().info_name} {version('bigfleet')}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+]
+
+
+class CommandTable(typer.core.TyperGroup):
+    """A group whose commands are rows of a table."""
+
+    prog: ClassVar[str] = ""
+    rows: ClassVar[Sequence[Subcommand]] = ()
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for row in self.rows:
+            self.add_command(_Deferred(row))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            row = next((row for row in self.rows if row.name == ctx.invoked_subcommand), None)
+            if missing == "bigfleet" or row is None or not row.extra:
+                raise
+            raise CommandError(
+                f"`{self.prog} {row.name}` needs {missing}: pip install 'bigfleet[{row.extra}]'"
+            ) from error
+        except BrokenPipeError:
+            # Whoever read the output has seen enough. The interpreter must not try to flush the rest.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(PIPE_CLOSED)
+
+
+def table(prog: str, subcommands: Sequence[Subcommand]) -> type[CommandTable]:
+    """The `cls` of a `typer.Typer` with these rows."""
+    return type("Commands", (CommandTable,), {"prog": prog, "rows": tuple(subcommands)})
+
+
+def run(app: typer.Typer, *, prog: str) -> None:
+    """The body of an entry point: parse, dispatch, and turn refusals into one line and an exit code."""
     try:
-        group(prog_name=prog)
-    except (CommandError, TransportError, IdentityError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        app(prog_name=prog)
+    except RefusalError as error:
+        _end(str(error), getattr(error, "code", FAILED))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _end(f"{where}{error.strerror or error}", FAILED)
 
 
 def leave(code: int) -> NoReturn:
@@ -55,28 +117,27 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _end(sentence: str, code: int) -> NoReturn:
+    typer.echo(f"error: {sentence}", err=True)
+    sys.exit(code)
+
+
 class _Deferred(typer.core.TyperCommand):
     """Shows a row in `--help`; becomes the real command once arguments for it are parsed."""
 
-    def __init__(self, row: Subcommand, prog: str) -> None:
-        super().__init__(row.name, help=row.help, add_help_option=False)
+    def __init__(self, row: Subcommand) -> None:
+        super().__init__(row.name, help=row.help, hidden=row.hidden, add_help_option=False)
         self._row = row
-        self._prog = prog
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self._load().make_context(info_name, args, parent=parent, **extra)
 
     def _load(self) -> Any:
         path, _, name = self._row.module.partition(":")
-        try:
-            module = importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing == "bigfleet" or not self._row.extra:
-                raise
-            raise CommandError(
-                f"`{self._prog} {self._row.name}` needs {missing}: pip install 'bigfleet[{self._row.extra}]'"
-            ) from error
-        command: Any = typer.main.get_command(getattr(module, name or "app"))
+        found = getattr(importlib.import_module(path), name or "app")
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(rich_markup_mode="markdown")
+            found.command(self._row.name)(function)
+        command: Any = typer.main.get_command(found)
         command.params = [parameter for parameter in command.params if parameter.name not in _COMPLETION]
         return command

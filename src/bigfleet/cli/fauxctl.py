@@ -1,34 +1,41 @@
-"""The entry point of `fauxctl`: loads its commands, and turns refusals into one line and exit code 1."""
-
-import sys
+"""`fauxctl`: the whole fleet in a laptop, on a virtual clock. Exit code 0 means that every expectation held."""
 
 import typer
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import EXIT_CODES, Subcommand, VersionOption, run, table
+
+_COMMANDS = "bigfleet.cli.faux.scenarios"
+
+SUBCOMMANDS = (
+    Subcommand("list", f"{_COMMANDS}:list_scenarios", "Name the shipped scenarios.", extra="sim"),
+    Subcommand("run", f"{_COMMANDS}:run", "Play a scenario and judge its expectations.", extra="sim"),
+    Subcommand(
+        "replay",
+        "bigfleet.cli.faux.replay:replay",
+        "Replay a demand history and say what it would have cost.",
+        extra="sim",
+    ),
+    Subcommand("compare", f"{_COMMANDS}:compare", "Put two runs side by side, number by number.", extra="sim"),
+    Subcommand("run-all", f"{_COMMANDS}:run_all", "Play all small shipped scenarios.", extra="sim"),
+    Subcommand("check", f"{_COMMANDS}:check", "Compare scenarios' event logs with the goldens.", extra="sim"),
+    Subcommand("bless", f"{_COMMANDS}:bless", "Record what a scenario does now as right.", extra="sim"),
+    Subcommand("soak", "bigfleet.cli.faux.soak:soak", "Random demand for tens of thousands of cycles.", extra="sim"),
+    Subcommand("schema", f"{_COMMANDS}:print_schema", "Print the JSON schema of scenario files.", extra="sim"),
+    Subcommand("verify", f"{_COMMANDS}:check", "Another name of check.", extra="sim", hidden=True),
+    Subcommand("record", f"{_COMMANDS}:bless", "Another name of bless.", extra="sim", hidden=True),
+)
+
+# Plain help: the boxes of rich take longer to import than everything else here.
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, cls=table("fauxctl", SUBCOMMANDS), epilog=EXIT_CODES)
+
+
+@app.callback()
+def fauxctl(version: VersionOption = False) -> None:
+    """Run a whole fleet on this machine, on a virtual clock: scenarios, what-ifs and your own history."""
 
 
 def main() -> None:
-    try:
-        from bigfleet.cli.faux import replay, scenarios, soak
-        from bigfleet.shard.recording.format import RecordingError
-        from bigfleet.sim.document.document import DocumentError
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing == "bigfleet":
-            raise
-        sys.exit(f"error: `fauxctl` needs {missing}: pip install 'bigfleet[sim]'")
-    app = scenarios.app
-    app.command("replay")(replay.replay)
-    app.command("soak")(soak.soak)
-    try:
-        app(prog_name="fauxctl")
-    except (CommandError, DocumentError, RecordingError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"error: {where}{error.strerror or error}", err=True)
-        sys.exit(1)
+    run(app, prog="fauxctl")
 
 
 if __name__ == "__main__":

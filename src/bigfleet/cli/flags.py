@@ -24,3 +24,31 @@ LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="auto is text on a terminal and json elsewhere.")
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.", metavar="LEVEL")]
+
+
+def off(address: str) -> str:
+    """An address that may be switched off: `0` means the same as leaving it empty."""
+    return "" if address == "0" else address
+
+
+class Seconds(float):
+    """A duration that help shows as people type it."""
+
+    def __str__(self) -> str:
+        return f"{float(self):g}s"
+
+
+TEN_SECONDS = Seconds(10)
+HALF_A_MINUTE = Seconds(30)
+A_MINUTE = Seconds(60)
+
+
+def duration(text: str | float) -> Seconds:
+    """Reads `30s`, `1.5m`, `250ms` or a bare number of seconds."""
+    # Imported late: help needs no part of the provider kit.
+    from bigfleet.provider.kit.flags import duration as seconds
+
+    try:
+        return Seconds(seconds(str(text)))
+    except Exception as error:
+        raise typer.BadParameter(str(error)) from error

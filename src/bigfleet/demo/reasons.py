@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bigfleet.demo.watching import SeenMachine, SeenNeed
 from bigfleet.engine.results import UnmetReason
-from bigfleet.model.amounts import amounts
+from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.machine import CapacityType, MachineState
 
 REASONS = {
@@ -93,7 +93,7 @@ def why_short(need: SeenNeed) -> str:
 
 def shortfall(need: SeenNeed) -> str:
     """What is missing, and why."""
-    missing = amounts(need.missing) or "machines"
+    missing = spoken_amounts(need.missing.to_wire()) or "machines"
     return f"{need.name} ({priority_word(need.priority)}) is short of {missing}: {why_short(need)}"
 
 

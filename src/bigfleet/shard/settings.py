@@ -31,7 +31,7 @@ PRETENDED = (
     "archetypes",
     "failure-rate-per-sec",
     "speculative-shed-at-seconds",
-    "fake-catalogue",
+    "catalogue",
 )
 _SIZE = re.compile(r"(\d+)([KMG]i)?")
 _SIZES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
@@ -63,13 +63,13 @@ class ProcessSettings:
     provider: tuple[str, ...] = setting(config._texts, (), "a provider as name=host:port or name@region=host:port")
     provider_addr: str = setting(config._text, "", "address of the only provider; short for provider default=ADDR")
     provider_identity: bool = setting(
-        config._switch, False, "providers must show a certificate of bigfleet://provider/<name>"
+        config._switch, False, "providers must show a certificate of bigfleet://provider/NAME"
     )
     list_timeout: int = duration(120, "deadline of one List call")
     read_timeout: int = duration(30, "deadline of one Get call")
     list_page_size: int = setting(config._whole, 25_000, "machines asked for in one List call")
     fake_provider: bool = setting(config._switch, False, "pretend: an in-process provider whose machines do not exist")
-    fake_catalogue: str = setting(config._text, "", "catalogue file of the pretend provider; empty is the built-in one")
+    catalogue: str = setting(config._text, "", "catalogue file of the pretend provider; empty is the built-in one")
     seed_machines: int = setting(config._whole, 0, "pretend provider: only so many idle machines")
     seed_speculative: int = setting(config._whole, 0, "pretend provider: only so many on-demand slots")
     seed_spot: int = setting(config._whole, 0, "pretend provider: only so many spot slots")

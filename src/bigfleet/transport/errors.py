@@ -4,6 +4,8 @@ A `TransportError` is a configuration fault: the process should print its one se
 running calls stay `grpc.RpcError`.
 """
 
+from bigfleet.refusal import RefusalError
 
-class TransportError(ValueError):
+
+class TransportError(RefusalError, ValueError):
     """A listener, channel or certificate cannot be used as asked; the message says what would be accepted."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import grpc
 
+from bigfleet.refusal import RefusalError
+
 SCHEME = "bigfleet://"
 _NAME = re.compile(r"[^\s/?#%\x00-\x1f\x7f]{1,253}")
 
@@ -29,7 +31,7 @@ class Kind(StrEnum):
 NAMED = frozenset({Kind.CLUSTER, Kind.SHARD, Kind.PROVIDER})
 
 
-class IdentityError(ValueError):
+class IdentityError(RefusalError, ValueError):
     """A certificate or URI does not name exactly one BigFleet identity; the message says what it carries."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 import typer
 
-from bigfleet.cli.commands import CommandError, Subcommand, run
+from bigfleet.cli.commands import CommandError, NotFoundError, Subcommand, run, table
 
 app = typer.Typer(add_completion=False)
 
@@ -16,15 +16,24 @@ def greet(name: str) -> None:
     """Say hello."""
     if name == "nobody":
         raise CommandError("name 'nobody' cannot be greeted: give a person")
+    if name == "stranger":
+        raise NotFoundError("name 'stranger' is not known; there are: ada")
     typer.echo(f"hello {name}")
 
 
+def late(name: str) -> None:
+    """Imports when it is run, as commands with heavy parts do."""
+    import absent_library  # type: ignore[import-not-found]
+
+    absent_library.use(name)
+
+
 def invoke(monkeypatch: pytest.MonkeyPatch, rows: Sequence[Subcommand], *arguments: str) -> int:
-    top = typer.Typer(add_completion=False)
+    top = typer.Typer(add_completion=False, cls=table("tool", rows))
     top.callback()(lambda: None)
     monkeypatch.setattr(sys, "argv", ["tool", *arguments])
     with pytest.raises(SystemExit) as ended:
-        run(top, rows, prog="tool")
+        run(top, prog="tool")
     return int(ended.value.code or 0)
 
 
@@ -43,6 +52,8 @@ def test_a_row_becomes_its_command(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert capsys.readouterr().out == "hello ada\n"
     assert invoke(monkeypatch, rows, "greet", "nobody") == 1
     assert capsys.readouterr().err == "error: name 'nobody' cannot be greeted: give a person\n"
+    assert invoke(monkeypatch, rows, "greet", "stranger") == 3
+    assert capsys.readouterr().err == "error: name 'stranger' is not known; there are: ada\n"
     assert invoke(monkeypatch, rows, "greet", "--help") == 0
     assert "Say hello." in capsys.readouterr().out
 
@@ -51,3 +62,13 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     rows = [Subcommand("sim", "absent_library.module", "Simulates.", "sim")]
     assert invoke(monkeypatch, rows, "sim") == 1
     assert capsys.readouterr().err == "error: `tool sim` needs absent_library: pip install 'bigfleet[sim]'\n"
+
+
+def test_an_extra_missed_while_running_is_named_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "greeting", sys.modules[__name__])
+    rows = [Subcommand("late", "greeting:late", "Imports late.", "shard")]
+    assert invoke(monkeypatch, rows, "late", "ada") == 1
+    assert capsys.readouterr().err == "error: `tool late` needs absent_library: pip install 'bigfleet[shard]'\n"
+    assert invoke(monkeypatch, rows, "late", "--help") == 0

@@ -87,5 +87,5 @@ def issue(
         },
         output,
     )
-    if output is Output.TABLE:
+    if output.for_people:
         typer.echo(f"\nuse: --tls-cert {issued.certificate} --tls-key {issued.key} --tls-ca {ca}")

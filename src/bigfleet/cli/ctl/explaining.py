@@ -1,27 +1,31 @@
-"""`bigfleetctl explain`: an explanation of a shard, in sentences."""
+"""`bigfleetctl explain`: an explanation of a shard, in sentences: what would help first, then why, has and lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import grpc
 import typer
 
-from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, amounts, as_json
-from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
-from bigfleet.cli.output import Output, OutputOption, print_records
-from bigfleet.model.machine import CapacityType, MachineState
+from bigfleet.cli import words
+from bigfleet.cli.commands import NotFoundError
+from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, either
+from bigfleet.cli.flags import A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.output import Output, OutputOption, print_data
+from bigfleet.model.machine import MachineState
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def explain(
     cluster: Annotated[str, typer.Argument(help="Cluster id; without one every cluster.")] = "",
-    fingerprint: Annotated[str, typer.Option("--fingerprint", help="Only needs of this profile.")] = "",
+    cluster_option: Annotated[
+        str, typer.Option("--cluster", help="The same, as other commands have it.", hidden=True)
+    ] = "",
+    fingerprint: Annotated[
+        str, typer.Option("--fingerprint", help="Only needs of this profile, as -o json names it.")
+    ] = "",
     group: Annotated[str, typer.Option("--group", help="Only this placement group.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also needs that got everything.")] = False,
     limit: Limit = 10,
@@ -30,24 +34,30 @@ def explain(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    timeout: Timeout = 60.0,
+    timeout: Timeout = A_MINUTE,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say why needs are unmet: what they got, what they lost to whom, and the first single change that would help."""
+    """Say what would satisfy unmet needs, why they are unmet, what they got, and what they lost to whom.
+
+    The remedy is the first single change that would help. A cluster the shard does not know is exit code 3.
+    """
+    cluster = either("CLUSTER", cluster, cluster_option, needed=False)
     request = shardread_pb2.ExplainRequest(
         cluster_id=cluster, fingerprint=fingerprint, group=group, unmet_only=not everything
     )
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
     found, total = caller.ask(lambda to: _explained(to, request, limit))
-    if output is Output.JSON:
-        print_records([as_json(each) for each in found], output)
+    if not output.for_people:
+        print_data([as_json(each) for each in found], output)
         return
-    for each in found:
-        typer.echo("\n".join(sentences(each)) + "\n")
+    if found:
+        typer.echo("\n\n".join(folded(found)))
     if len(found) < total:
-        typer.echo(f"{total - len(found)} more; --limit 0 shows all")
+        typer.echo(f"\n{total - len(found)} more; --limit 0 shows all")
+    elif not found and (fingerprint or group):
+        raise NotFoundError("no need matches --fingerprint and --group; `bigfleetctl needs -o json` lists them")
     elif not found:
-        typer.echo("every need got everything it wants" if not everything else "no need matches")
+        typer.echo("every need got everything it wants" if not everything else "nobody wants anything")
 
 
 async def _explained(
@@ -63,38 +73,94 @@ async def _explained(
             return found[: limit or None], page.total_matching
 
 
+def folded(explanations: Iterable[shardread_pb2.NeedExplanation]) -> Iterator[str]:
+    """One paragraph each; needs that differ in nothing but group and remedy share one that says how many they are."""
+    alike: dict[tuple[str, ...], list[shardread_pb2.NeedExplanation]] = {}
+    for each in explanations:
+        alike.setdefault(tuple(sentences(each)), []).append(each)
+    for (first, *rest), members in alike.items():
+        lines = [first if len(members) == 1 else f"{first}  ×{len(members)}", *_remedies(members), *rest]
+        named = [each.need.need.group for each in members if each.need.need.group]
+        yield "\n".join([*lines, f"  group    {', '.join(named)}"] if named else lines)
+
+
+def _remedies(members: Sequence[shardread_pb2.NeedExplanation]) -> Iterator[str]:
+    """What would help each; once where that is the same."""
+    helping: dict[str, list[str]] = {}
+    for each in members:
+        if not each.need.satisfied:
+            helping.setdefault(_remedy(each.remedy, each.need), []).append(each.need.need.group)
+    for remedy, groups in helping.items():
+        whose = f"{', '.join(group for group in groups if group)}: " if len(helping) > 1 and any(groups) else ""
+        yield f"  remedy   {whose}{remedy}"
+
+
 def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
-    """One explanation for a person."""
+    """One explanation for a person, but for its remedy."""
     view = explanation.need
-    verdict = "satisfied" if view.satisfied else f"missing {amounts(view.residual_deficit.resources)}"
-    yield f"{view.cluster_id}, priority {view.need.priority}, wants {amounts(view.need.aggregate_resources)}: {verdict}"
-    yield f"  profile  {view.profile_fingerprint}"
-    if view.need.group:
-        yield f"  group    {view.need.group}"
-    if not view.satisfied:
+    wanted = words.amounts(view.need.aggregate_resources)
+    who = f"{view.cluster_id} at priority {view.need.priority}"
+    if view.satisfied:
+        yield f"{who} has all it wants: {wanted}"
+    else:
+        missing = words.amounts(view.residual_deficit.resources)
+        yield f"{who} wants {wanted} and {'has none of it' if missing == wanted else f'lacks {missing}'}"
         yield f"  why      {explanation.reason}"
-    for got in explanation.granted:
-        kind = f"{got.instance_type} {CapacityType(got.capacity_type).name.lower()} in {got.zone}"
-        yield f"  has      {got.count} × {kind} at ${got.price_per_hour:.4g}/h ({got.source})"
+    yield from (f"  asks     {each}" for each in (words.constraints(view.need), words.penalties(view.need)) if each)
+    yield from (f"  has      {line}" for line in _has(explanation.granted))
     if explanation.granted:
         risk = explanation.effective_cost_per_hour - explanation.price_per_hour
-        yield f"  costs    ${explanation.price_per_hour:.4g}/h and ${risk:.4g}/h of interruption risk"
-    for lost in explanation.lost:
-        winner = f" to {lost.winner_cluster_id} at priority {lost.winner_priority}" if lost.winner_cluster_id else ""
-        state = MachineState(lost.state).label
-        yield f"  lost     {lost.count} × {lost.instance_type} in {lost.zone} ({state}){winner}: {lost.reason}"
-    if not view.satisfied:
-        yield f"  remedy   {_remedy(explanation.remedy)}"
+        expected = f", and {words.dollars(risk)}/h of interruptions to expect" if risk > 0 else ""
+        yield f"  costs    {words.dollars(explanation.price_per_hour)}/h{expected}"
+    yield from (f"  lost     {line}" for line in _lost(explanation.lost))
 
 
-def _remedy(remedy: shardread_pb2.Remedy) -> str:
+def _has(granted: Iterable[shardread_pb2.GrantedSupply]) -> Iterator[str]:
+    """Machines of one kind and price in one line, wherever they stand."""
+    alike: dict[tuple[str, str, float, str], list[shardread_pb2.GrantedSupply]] = {}
+    for got in granted:
+        kind = words.capacity_type(got.capacity_type)
+        key = (got.instance_type, kind, got.price_per_hour, words.SOURCES.get(got.source, got.source))
+        alike.setdefault(key, []).append(got)
+    for (instance_type, kind, price, source), rows in alike.items():
+        count, zones = sum(row.count for row in rows), _listed(row.zone for row in rows)
+        yield f"{count} × {instance_type}, {kind}, in {zones}, {words.price(price, kind)} ({source})"
+
+
+def _lost(candidates: Iterable[shardread_pb2.LostCandidate]) -> Iterator[str]:
+    """Candidates that were lost for one reason to one winner in one line: `12 × m6i.large, 4 × r6i.large`."""
+    alike: dict[tuple[str, str, int], list[shardread_pb2.LostCandidate]] = {}
+    for lost in candidates:
+        winner = f" to {lost.winner_cluster_id} at priority {lost.winner_priority}" if lost.winner_fingerprint else ""
+        holder = f" of {lost.winner_cluster_id}" if lost.winner_cluster_id and not winner else ""
+        alike.setdefault((lost.reason, winner or holder, lost.state), []).append(lost)
+    for (reason, whose, state), rows in alike.items():
+        counts: dict[str, int] = {}
+        for row in rows:
+            counts[row.instance_type] = counts.get(row.instance_type, 0) + row.count
+        machines = ", ".join(f"{count} × {name}" for name, count in counts.items())
+        where = _listed(row.zone for row in rows)
+        yield f"{machines} in {where} ({MachineState(state).label}){whose}: {_loss(reason)}"
+
+
+def _loss(reason: str) -> str:
+    """The sentence of a loss; what it says after the colon are keys and resources."""
+    sentence, colon, detail = reason.partition(": ")
+    return f"{sentence}: {', '.join(words.key(part) for part in detail.split(','))}" if colon else sentence
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _remedy(remedy: shardread_pb2.Remedy, view: shardread_pb2.NeedView) -> str:
     change = remedy.WhichOneof("change")
     if change == "add_supply":
         more = remedy.add_supply
-        where = f" with {more.domain_key}={more.domain_value or 'one value'}" if more.domain_key else ""
+        where = f" in {words.key(more.domain_key)} {more.domain_value or 'of one value'}" if more.domain_key else ""
         return f"{more.count} more {more.instance_type or 'machines that match'}{where}"
     if change == "raise_priority":
         return f"a priority above {remedy.raise_priority.above}"
     if change == "drop_constraint":
-        return f"dropping the constraint {remedy.drop_constraint.constraint}"
-    return "no single change would satisfy it"
+        return f"without asking that {words.constraint(remedy.drop_constraint.constraint, view.need)}"
+    return words.REMEDIES.get(view.unmet_reason, "no single change would satisfy it")

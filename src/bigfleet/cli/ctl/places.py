@@ -1,7 +1,12 @@
-"""Places a command will write to, tried before the work is done: an hour's run must not end in "permission denied"."""
+"""Places a command writes to: tried before the work is done, named when it is.
+
+An hour's run must not end in "permission denied", and nobody should have to look for what it left.
+"""
 
 import tempfile
 from pathlib import Path
+
+import typer
 
 from bigfleet.cli.commands import CommandError
 
@@ -19,6 +24,16 @@ def check_file(option: str, file: Path | None, *, new: bool = False) -> None:
     problem = "it is a folder" if file.is_dir() else "it exists" if new and file.exists() else _problem(file.parent)
     if problem:
         raise CommandError(f"{option} is {str(file)!r}, which cannot be written: {problem}; give another file")
+
+
+def tell_written(*paths: Path | None) -> None:
+    """Say on standard error what was written; of a folder, the page to open is named too."""
+    for path in paths:
+        if path is None:
+            continue
+        page = path / "report.html"
+        seen = f" (open {page})" if page.is_file() else ""
+        typer.echo(f"wrote {path}{'/' if path.is_dir() else ''}{seen}", err=True)
 
 
 def _problem(folder: Path) -> str:

@@ -9,15 +9,12 @@ import typer
 
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Shard, Timeout, at
-from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.flags import TEN_SECONDS, Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import capacity_pb2, shard_pb2_grpc
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def rails(
     pause: Annotated[bool, typer.Option("--pause", help="Decide and report, execute nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="As --pause, and log what would have been done.")] = False,
@@ -28,13 +25,15 @@ def rails(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    timeout: Timeout = 10.0,
+    timeout: Timeout = TEN_SECONDS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the rails of a shard, or flip them.
 
-    bigfleetctl rails --pause --reason "provider incident 4711"
-    bigfleetctl rails --resume
+    What is set survives a restart of the shard.
+
+        bigfleetctl rails --pause --reason "provider incident 4711"
+        bigfleetctl rails --resume
     """
     if pause + dry_run + resume > 1:
         raise CommandError("give one of --pause, --dry-run and --resume")
@@ -52,7 +51,7 @@ async def _set(to: grpc.aio.Channel, request: capacity_pb2.SetRailsRequest) -> d
     return {
         "paused": effective.actuation_paused,
         "dry_run": effective.dry_run,
-        "reason": effective.reason or "-",
-        "set_by": effective.set_by or "-",
-        "set_at": at(effective.set_at_unix_nanos),
+        "reason": effective.reason,
+        "set_by": effective.set_by,
+        "set_at": at(effective.set_at_unix_nanos) if effective.set_at_unix_nanos else "",
     }

@@ -1,4 +1,4 @@
-"""`bigfleetctl needs`, `machines`, `actions` and `story`: what a shard knows, as tables or JSON."""
+"""`bigfleetctl needs`, `machines`, `actions` and `story`: what a shard knows, as tables or for programs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from bigfleet.cli import words
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, amounts, as_json, at, gathered
-from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, at, either, gathered
+from bigfleet.cli.flags import HALF_A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_records
 from bigfleet.model.machine import MachineState
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import provider_pb2, shardread_pb2, shardread_pb2_grpc
-
-needs_app = typer.Typer(add_completion=False)
-machines_app = typer.Typer(add_completion=False)
-actions_app = typer.Typer(add_completion=False)
-story_app = typer.Typer(add_completion=False)
 
 Cluster = Annotated[str, typer.Option("--cluster", help="Only this cluster.")]
 InstanceType = Annotated[str, typer.Option("--instance-type", help="Only this instance type.")]
@@ -32,7 +28,6 @@ _KINDS = {
 }
 
 
-@needs_app.command()
 def needs(
     shard: Shard = DEFAULT_SHARD,
     cluster: Cluster = "",
@@ -42,12 +37,13 @@ def needs(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    timeout: Timeout = 30.0,
+    timeout: Timeout = HALF_A_MINUTE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List what clusters want, in the order the shard serves them, and what they got in its last cycle.
 
-    Ask `bigfleetctl explain` why a need is unmet.
+    MACHINES serve it, BINDING are being given to it, BUYING are being bought for it. Ask `bigfleetctl explain` why a
+    need is unmet.
     """
     request = shardread_pb2.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
@@ -57,10 +53,12 @@ def needs(
     print_records(_rows(chosen, _need_row, output), output)
 
 
-@machines_app.command()
 def machines(
     shard: Shard = DEFAULT_SHARD,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only this state; repeat for several.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only this state; repeat for several.", autocompletion=lambda: list(_STATES)),
+    ] = None,
     cluster: Cluster = "",
     instance_type: InstanceType = "",
     zone: Zone = "",
@@ -71,7 +69,7 @@ def machines(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    timeout: Timeout = 30.0,
+    timeout: Timeout = HALF_A_MINUTE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List a shard's machines in order of provider and id."""
@@ -89,24 +87,28 @@ def machines(
     print_records(_rows([view for page in pages for view in page.machines], _machine_row, output), output)
 
 
-@actions_app.command()
 def actions(
     shard: Shard = DEFAULT_SHARD,
     kind: Annotated[
-        list[str] | None, typer.Option("--kind", help=f"Only this kind ({', '.join(_KINDS)}); repeat for several.")
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            help=f"Only this kind ({', '.join(_KINDS)}); repeat for several.",
+            autocompletion=lambda: list(_KINDS),
+        ),
     ] = None,
     cluster: Cluster = "",
     instance_type: InstanceType = "",
     zone: Zone = "",
     provider: Provider = "",
     machine: Annotated[str, typer.Option("--machine", help="Only this machine.")] = "",
-    outcome: Annotated[str, typer.Option("--outcome", help="Only this outcome, e.g. success or suppressed.")] = "",
+    outcome: Annotated[str, typer.Option("--outcome", help="Only this outcome, as the list shows it.")] = "",
     limit: Limit = 50,
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    timeout: Timeout = 30.0,
+    timeout: Timeout = HALF_A_MINUTE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List what a shard did, newest first; what is still being carried out has no outcome yet.
@@ -120,7 +122,7 @@ def actions(
         zone=zone,
         provider=provider,
         machine_id=machine,
-        outcome=outcome,
+        outcome=words.outcome_code(outcome),
         limit=limit,
     )
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
@@ -128,9 +130,11 @@ def actions(
     print_records(_rows([view for page in pages for view in page.actions], _action_row, output), output)
 
 
-@story_app.command()
 def story(
-    machine: Annotated[str, typer.Argument(help="Machine id.")],
+    machine: Annotated[str, typer.Argument(help="Machine id.")] = "",
+    machine_option: Annotated[
+        str, typer.Option("--machine", help="The same, as other commands have it.", hidden=True)
+    ] = "",
     shard: Shard = DEFAULT_SHARD,
     provider: Annotated[str, typer.Option("--provider", help="Needed when two providers use the same id.")] = "",
     limit: Limit = 0,
@@ -138,10 +142,11 @@ def story(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    timeout: Timeout = 30.0,
+    timeout: Timeout = HALF_A_MINUTE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Tell what happened to one machine, oldest first."""
+    machine = either("MACHINE", machine, machine_option)
     request = shardread_pb2.StoryRequest(machine_id=machine, provider=provider, limit=limit)
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
 
@@ -153,60 +158,65 @@ def story(
 
 
 def _rows(views: list[Any], row: Any, output: Output) -> list[dict[str, Any]]:
-    """What JSON shows is the contract's message; what a table shows is what people look for."""
-    return [as_json(view) if output is Output.JSON else row(view) for view in views]
+    """What programs get is the contract's message; what a table shows is what people look for."""
+    return [row(view) if output.for_people else as_json(view) for view in views]
 
 
 def _need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
-    reason = shardread_pb2.UnmetReason.Name(view.unmet_reason).removeprefix("UNMET_REASON_").lower()
     return {
         "CLUSTER": view.cluster_id,
         "PRIORITY": view.need.priority,
-        "WANTS": amounts(view.need.aggregate_resources),
+        "WANTS": words.amounts(view.need.aggregate_resources),
         "MACHINES": view.claimed_machine_count,
         "BINDING": view.bootstrap_count,
         "BUYING": view.provision_count,
-        "MISSING": amounts(view.residual_deficit.resources),
-        "REASON": "-" if view.satisfied else reason,
-        "GROUP": view.need.group or "-",
-        "FINGERPRINT": view.profile_fingerprint,
+        "MISSING": words.amounts(view.residual_deficit.resources),
+        "WHY": "-" if view.satisfied else words.unmet_reason(view.unmet_reason),
+        "GROUP": view.need.group,
+        "ASKS": words.constraints(view.need),
     }
 
 
 def _machine_row(view: shardread_pb2.MachineView) -> dict[str, Any]:
     machine = view.machine
-    in_flight = shardread_pb2.ActionKind.Name(view.in_flight).removeprefix("ACTION_KIND_").lower()
     return {
         "MACHINE": machine.id,
-        "PROVIDER": view.provider,
         "STATE": MachineState(machine.state).label,
-        "CLUSTER": machine.cluster or "-",
-        "NODE": view.node_name or "-",
+        "CLUSTER": machine.cluster,
+        "NODE": view.node_name,
         "TYPE": machine.instance_type,
+        "SIZE": words.amounts(machine.allocatable.resources),
+        "PAID AS": words.capacity_type(machine.capacity_type),
+        "PER HOUR": words.dollars(machine.price_per_hour),
         "ZONE": machine.zone,
-        "$/H": f"{machine.price_per_hour:.4g}",
-        "IN FLIGHT": in_flight if view.in_flight else "-",
+        "PROVIDER": view.provider,
+        "IN FLIGHT": _kind(view.in_flight) if view.in_flight else "-",
         "SINCE": at(view.state_since_unix_nanos),
-        "ERROR": machine.last_error or "-",
+        "ERROR": machine.last_error,
     }
 
 
 def _action_row(view: shardread_pb2.ActionView) -> dict[str, Any]:
     return {
         "TIME": at(view.decided_at_unix_nanos),
-        "KIND": shardread_pb2.ActionKind.Name(view.kind).removeprefix("ACTION_KIND_").lower(),
+        "KIND": _kind(view.kind),
         "MACHINE": view.machine_id,
         "TYPE": view.instance_type,
-        "CLUSTER": view.cluster_id or "-",
-        "REASON": view.reason,
-        "BEAT": view.beat or "-",
-        "OUTCOME": view.outcome or "in flight",
-        "ERROR": view.error or "-",
+        "CLUSTER": view.cluster_id,
+        "WHY": words.with_reasons_in_words(view.reason),
+        "BEAT": view.beat,
+        "OUTCOME": words.outcome(view.outcome) if view.outcome else "in flight",
+        "ERROR": view.error,
     }
 
 
 def _story_row(event: shardread_pb2.StoryEvent) -> dict[str, Any]:
-    return {"TIME": at(event.at_unix_nanos), "WHAT": event.detail}
+    return {"TIME": at(event.at_unix_nanos), "WHAT": words.with_reasons_in_words(event.detail)}
+
+
+def _kind(number: int) -> str:
+    names = {int(each): word for word, each in _KINDS.items()}
+    return names.get(number, f"kind {number}")
 
 
 def _named(words: dict[str, Any], word: str, flag: str) -> Any:

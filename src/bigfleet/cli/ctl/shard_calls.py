@@ -13,12 +13,16 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import CommandError, NotFoundError
+from bigfleet.cli.flags import Seconds, duration
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 
 Shard = Annotated[str, typer.Option("--shard", help="The shard's gRPC address.", metavar="HOST:PORT")]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds the whole question may take.", min=0.1)]
+Timeout = Annotated[
+    Seconds,
+    typer.Option("--timeout", help="How long the whole question may take.", metavar="DURATION", parser=duration),
+]
 Limit = Annotated[int, typer.Option("--limit", help="At most so many rows; 0 is all.", min=0)]
 DEFAULT_SHARD = "127.0.0.1:7780"
 
@@ -39,14 +43,29 @@ class Caller:
         try:
             return asyncio.run(self._ask(question))
         except grpc.aio.AioRpcError as error:
-            code, details = error.code().name, error.details() or "no details"
-            raise CommandError(f"shard {self.address}: {code}: {details}") from error
+            raise self._refusal(error.code(), error.details() or "it gives no reason") from error
         except TimeoutError as error:
             raise CommandError(f"shard {self.address} did not answer within {self.seconds:g} s") from error
+
+    def _refusal(self, code: grpc.StatusCode, details: str) -> CommandError:
+        if code is grpc.StatusCode.NOT_FOUND:
+            return NotFoundError(details)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return CommandError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
+        return CommandError(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
     async def _ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
         async with asyncio.timeout(self.seconds), channel(self.address, tls=self.tls, insecure=self.insecure) as opened:
             return await question(opened)
+
+
+def either(name: str, argument: str, option: str, *, needed: bool = True) -> str:
+    """What was given as an argument or, as other commands have it, as the option of the same name."""
+    if argument and option and argument != option:
+        raise CommandError(f"{name} is {argument!r} and --{name.lower()} is {option!r}; give one of them")
+    if needed and not (argument or option):
+        raise typer.BadParameter(f"give {name}, as `bigfleetctl {name.lower()}s` lists them")
+    return argument or option
 
 
 async def gathered(pages: AsyncIterable[T]) -> list[T]:
@@ -62,8 +81,3 @@ def as_json(message: Message) -> dict[str, Any]:
 def at(nanos: int) -> str:
     """A time for people; a dash for none."""
     return datetime.fromtimestamp(nanos // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if nanos else "-"
-
-
-def amounts(resources: Any) -> str:
-    """Resources as `cpu 2, memory 4Gi`."""
-    return ", ".join(f"{name} {amount}" for name, amount in sorted(resources.items())) or "-"

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.ctl.places import check_file, check_folder
+from bigfleet.cli.ctl.places import check_file, check_folder, tell_written
 from bigfleet.cli.faux.run_output import print_summary, tell_verdicts
 from bigfleet.cli.faux.scenarios import OutOption, SeedOption
-from bigfleet.cli.output import Output, OutputOption, print_record
+from bigfleet.cli.output import Output, OutputOption, print_data, print_record
 from bigfleet.cli.progress import simulation_progress, warm_up
 from bigfleet.engine.engine import Engine
 from bigfleet.shard.recording.format import MAGIC
@@ -85,6 +85,7 @@ def replay(
         chosen = chosen.with_(seed=seed)
     if scenario is not None:
         scenario.write_text(to_yaml(chosen), encoding="utf-8")
+        tell_written(scenario)
         return
     warm_up()
     with simulation_progress(chosen.name) as progress:
@@ -93,6 +94,7 @@ def replay(
         write_run(finished, out)
     print_summary(finished.summary, output)
     tell_verdicts(finished)
+    tell_written(out)
     raise typer.Exit(0 if finished.passed else 1)
 
 
@@ -107,8 +109,8 @@ def _scenario(history: Path, mapping: Path | None, recorded: bool) -> Scenario:
 
 
 def _print_decisions(decided: dict[str, Any], output: Output) -> None:
-    if output is Output.JSON:
-        print_record(decided, output)
+    if not output.for_people:
+        print_data(decided, output)
         return
     trace = decided.pop("trace")
     actions = ", ".join(f"{count:,} {kind}" for kind, count in decided["actions"].items()) or "none"

@@ -4,15 +4,17 @@ from typing import Any
 
 import typer
 
-from bigfleet.cli.output import Output, print_record
+from bigfleet.cli.output import Output, print_data, print_record
+from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.sim.document.text import plain
 from bigfleet.sim.library import Finished
+from bigfleet.sim.report.axes import clock
 
 
 def print_summary(summary: dict[str, Any], output: Output) -> None:
     """The record itself, or one line per fact."""
-    if output is Output.JSON:
-        print_record(summary, output)
+    if not output.for_people:
+        print_data(summary, output)
         return
     dollars, pods = summary["dollars"], summary["pods"]
     facts: dict[str, Any] = {
@@ -20,27 +22,35 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "simulated": f"{summary['simulated']}, {summary['cycles']:,} cycles",
         "pods": f"{pods['running']:,} of {pods['live']:,} running",
         "machines": ", ".join(f"{count:,} {state}" for state, count in summary["machines"].items()),
-        "serving": ", ".join(f"{name} {count:,}" for name, count in summary["serving_machines"].items()) + " machines",
-        "dollars": f"{dollars['total']:,.2f} ({dollars['per_hour']:,.2f} per hour)",
-        "used": ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()) or "nothing",
+        "serving": _serving(summary["serving_machines"]),
+        "cost": f"${dollars['total']:,.2f} (${dollars['per_hour']:,.2f} per hour)",
+        "used": ", ".join(f"{spoken_name(name)} {share:.0%}" for name, share in summary["utilisation"].items())
+        or "nothing",
         "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",
         "interrupted": ", ".join(f"{n:,} by {cause}" for cause, n in summary["interruptions"]["pods"].items())
         or "none",
         "shortfalls": summary["shortfalls"],
     }
     for row in summary["unmet"]:
-        lacks = ", ".join(f"{amount} {name}" for name, amount in row["lacks"].items())
+        lacks = spoken_amounts({name: str(amount) for name, amount in row["lacks"].items()})
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"
         facts[name] = f"{facts[name]} {lacking}" if name in facts else lacking
     for name, row in summary["time_to_capacity_seconds"].items():
         still = f"; {row['still_waiting']:,} pods still wait" if row["still_waiting"] else ""
         facts[f"{name} waits"] = (
-            f"p50 {row['p50']:g} s, p90 {row['p90']:g} s, p99 {row['p99']:g} s, max {row['max']:g} s{still}"
+            f"half within {clock(row['p50'])}, 90% within {clock(row['p90'])}, 99% within {clock(row['p99'])}, "
+            f"slowest {clock(row['max'])}{still}"
         )
     if "baseline" in summary:
         base = summary["baseline"]
-        facts["baseline"] = f"{base['sharding']}: {base['dollars']:,.2f} dollars, {base['saved_share']:.1%} saved"
+        facts["baseline"] = f"{base['sharding']}: ${base['dollars']:,.2f}, {base['saved_share']:.1%} saved"
     print_record(facts, output)
+
+
+def _serving(machines: dict[str, int]) -> str:
+    """How many machines served, over time."""
+    half, nearly, most = (f"{machines[share]:,}" for share in ("p50", "p99", "max"))
+    return f"{half} machines half of the time, {nearly} or fewer 99% of it, at most {most}"
 
 
 def tell_verdicts(finished: Finished) -> None:

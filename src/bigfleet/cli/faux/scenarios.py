@@ -1,4 +1,4 @@
-"""`fauxctl`: the whole fleet in a laptop, on a virtual clock. Exit code 0 means that every expectation held."""
+"""The commands of `fauxctl` that play scenarios: run, check, bless, compare. 0 means that every expectation held."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.ctl.places import check_file, check_folder
+from bigfleet.cli.ctl.places import check_file, check_folder, tell_written
 from bigfleet.cli.faux.run_output import print_summary, tell_verdicts
-from bigfleet.cli.output import Output, OutputOption, print_records
+from bigfleet.cli.flags import Seconds, duration
+from bigfleet.cli.output import Output, OutputOption, print_data, print_records
 from bigfleet.cli.progress import Report, simulation_progress, warm_up
 from bigfleet.shard.runtime.gc_tuning import as_when_serving
 from bigfleet.sim import library
@@ -34,19 +35,24 @@ class Schema(StrEnum):
     MAP = "map"
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
-
-ScenarioArgument = Annotated[str, typer.Argument(help="A shipped scenario's name, or a YAML file.", metavar="SCENARIO")]
+ScenarioArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A shipped scenario's name, or a YAML file.",
+        metavar="SCENARIO",
+        autocompletion=lambda: list(library.shipped()),
+    ),
+]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Folder for summary, event log, metrics and report.", metavar="DIR")
 ]
 WithinOption = Annotated[
-    float | None, typer.Option("--within", help="Fail when it takes longer than this.", metavar="SECONDS")
+    Seconds | None,
+    typer.Option("--within", help="Fail when it takes longer than this.", metavar="DURATION", parser=duration),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's own.", min=0)]
 
 
-@app.command()
 def run(
     scenario: ScenarioArgument,
     out: OutOption = None,
@@ -102,23 +108,21 @@ def run(
     else:
         print_summary(finished.summary, output)
     tell_verdicts(finished)
+    tell_written(out, json_file, record)
     if not verdict.get("in_time", True):
         typer.echo(f"FAIL  it took {seconds:g} s; {within:g} s are allowed", err=True)
     raise typer.Exit(0 if finished.passed and verdict.get("in_time", True) else 1)
 
 
-@app.command("list")
 def list_scenarios(output: OutputOption = Output.TABLE) -> None:
     """Name the shipped scenarios."""
-    if output is Output.JSON:
-        rows = [library.find(name) for name in library.shipped()]
-        print_records([{"name": s.name, "tags": list(s.tags), "description": s.description} for s in rows], output)
-        return
-    for name in library.shipped():
-        typer.echo(f"{name:<28} {library.find(name).description}")
+    found = [library.find(name) for name in library.shipped()]
+    if output.for_people:
+        typer.echo("\n".join(f"{each.name:<28} {each.description}" for each in found))
+    else:
+        print_data([{"name": s.name, "tags": list(s.tags), "description": s.description} for s in found], output)
 
 
-@app.command()
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Shipped scenarios or YAML files.", metavar="NAME")] = None,
     output: OutputOption = Output.TABLE,
@@ -131,7 +135,6 @@ def check(
     _each(names, lambda name, progress: library.check(name, progress), output)
 
 
-@app.command("run-all")
 def run_all(output: OutputOption = Output.TABLE) -> None:
     """Play all small shipped scenarios and judge their expectations."""
 
@@ -142,12 +145,12 @@ def run_all(output: OutputOption = Output.TABLE) -> None:
     _each(None, played, output)
 
 
-@app.command()
 def bless(
     name: Annotated[str, typer.Argument(help="A shipped scenario, a YAML file, or `all`.", metavar="NAME")],
     path: Annotated[
         Path | None, typer.Argument(help="Another file than the scenario's own golden.", metavar="FILE")
     ] = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Record what a scenario does now as right: its event log becomes the golden that `check` compares with.
 
@@ -158,13 +161,17 @@ def bless(
     check_file("the golden", path)
     chosen = _chosen([name] if name != "all" else None)
     warm_up()
+    rows = []
     for each in chosen:
         with simulation_progress(each) as progress:
             target, lines = library.bless(each, path, progress)
-        typer.echo(f"{target}: {lines} lines")
+        rows.append({"scenario": each, "golden": str(target), "lines": lines})
+        if output.for_people:
+            typer.echo(f"{target}: {lines} lines")
+    if not output.for_people:
+        print_data(rows, output)
 
 
-@app.command()
 def compare(
     first: Annotated[str, typer.Argument(help="A scenario, or the folder or summary.json of a run.", metavar="A")],
     second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
@@ -184,21 +191,20 @@ def compare(
     one, other = (side or _played_side(name) for side, name in zip(known, (first, second), strict=True))
     if report is not None:
         report.write_text(render_comparison(one, other), encoding="utf-8")
+        tell_written(report)
     rows = compare_summaries(one.summary, other.summary)
     heads = names(one, other)
-    print_records([_shown(row, heads) for row in rows] if output is Output.TABLE else rows, output)
+    print_records([_shown(row, heads) for row in rows] if output.for_people else rows, output)
 
 
-@app.command("schema")
 def print_schema(
     of: Annotated[Schema, typer.Argument(help="Which files: scenarios, or the maps of `replay`.")] = Schema.SCENARIO,
+    output: Annotated[Output, typer.Option("-o", "--output", help="json, or the same schema as yaml.")] = Output.JSON,
 ) -> None:
     """Print the JSON schema of scenario files, for editors and other programs."""
-    typer.echo(json.dumps(published_schema(of), indent=2))
-
-
-app.command("verify", hidden=True, help="Alias of check.")(check)
-app.command("record", hidden=True, help="Alias of bless.")(bless)
+    if output.for_people:
+        raise CommandError("-o is 'table', which a schema has no form for; give json or yaml")
+    print_data(published_schema(of), output)
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
@@ -234,13 +240,13 @@ def _each(
             problems, clauses, lines, word = [f"{type(error).__name__}: {error}"], 0, 0, "ERROR"
         seconds = round(time.monotonic() - began, 2)
         rows.append({"scenario": name, "verdict": word, "problems": problems, "lines": lines, "seconds": seconds})
-        if output is Output.TABLE:
+        if output.for_people:
             typer.echo(f"{word:<5} {name:<32} {clauses} expectations, {lines} lines, {seconds:.1f} s", err=True)
             for problem in problems:
                 typer.echo(f"      {problem}", err=True)
     passed = sum(row["verdict"] == "PASS" for row in rows)
-    if output is Output.JSON:
-        print_records(rows, output)
+    if not output.for_people:
+        print_data(rows, output)
     elif len(rows) > 1:
         typer.echo(f"{passed} of {len(rows)} scenarios passed", err=True)
     raise typer.Exit(0 if passed == len(rows) else 1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.ctl.places import check_file
+from bigfleet.cli.ctl.places import check_file, tell_written
 from bigfleet.cli.faux.scenarios import WithinOption, timed
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.cli.progress import simulation_progress, warm_up
@@ -42,5 +42,6 @@ def soak(
     record = {**report.record(), **timed(report.seconds, within)}
     if json_file is not None:
         json_file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        tell_written(json_file)
     print_record(record, output)
     raise typer.Exit(0 if report.passed and record.get("in_time", True) else 1)

@@ -6,6 +6,7 @@ The rails are those of production; only the machines are pretended.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -104,17 +105,19 @@ def all_in_one(
     }
     # Imported late: the engine's kernels take seconds to import, which help and refusals need not wait for.
     from bigfleet.shard.contract.config import ConfigError
+    from bigfleet.shard.process import run_shard
     from bigfleet.shard.runtime.journal import JournalError
 
     try:
-        code = run_until_signal(lambda stop: _run(provider, settings, stop))
+        code = run_until_signal(lambda stop: _run(run_shard, provider, settings, stop))
     except (ConfigError, JournalError) as error:
         raise CommandError(str(error)) from error
     leave(code)
 
 
-async def _run(pretended: FakeSettings, settings: dict[str, str], stop: asyncio.Event) -> None:
-    from bigfleet.shard.process import run_shard
+async def _run(
+    run_shard: Callable[..., Awaitable[None]], pretended: FakeSettings, settings: dict[str, str], stop: asyncio.Event
+) -> None:
     from bigfleet.shard.settings import settings_from
 
     provider = FakeProcess(pretended)

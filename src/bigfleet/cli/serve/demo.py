@@ -68,6 +68,8 @@ def demo(
             code = asyncio.run(_interruptible(_once(directory, picture, output) if once else _live(directory)))
         except (KeyboardInterrupt, asyncio.CancelledError):
             code = 130
+        except ModuleNotFoundError:
+            raise
         except Exception as error:
             log.flush()
             _explain(error, directory / "demo.log")
@@ -94,7 +96,7 @@ async def _once(directory: Path, picture: Path | None, output: Output) -> int:
     from bigfleet.demo.scene import QUICK_SETTINGS, Scene, demo_catalogue
     from bigfleet.demo.script import PATIENCE_SECONDS, run_script
 
-    console = Console(highlight=False, soft_wrap=True, stderr=output is Output.JSON)
+    console = Console(highlight=False, soft_wrap=True, stderr=not output.for_people)
 
     def tell(outcome: Outcome, lines: list[Line]) -> None:
         ended = f"met in {outcome.seconds:.1f} s" if outcome.met else f"NOT MET within {PATIENCE_SECONDS:g} s"
@@ -112,7 +114,7 @@ async def _once(directory: Path, picture: Path | None, output: Output) -> int:
 
         outcomes = await run_script(scene, tell, after)
     met = all(outcome.met for outcome in outcomes)
-    if output is Output.JSON:
+    if not output.for_people:
         print_records([outcome.record() for outcome in outcomes], output)
     else:
         spent = sum(outcome.seconds for outcome in outcomes)

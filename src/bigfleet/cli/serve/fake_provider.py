@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.flags import LogFormatOption, LogLevel, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.flags import LogFormatOption, LogLevel, Seconds, TlsCa, TlsCert, TlsKey, duration, off
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.provider.fake.catalogue import (
     LATENCIES,
@@ -25,13 +25,12 @@ from bigfleet.provider.fake.control import send_command
 from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.provider.kit.core.core import Timeouts
-from bigfleet.provider.kit.flags import duration
 from bigfleet.provider.kit.store import StoreError
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.logs import LogFormat, configure
 from bigfleet.transport.process import run_until_signal
 
-app = typer.Typer(no_args_is_help=False)
+app = typer.Typer(add_completion=False, no_args_is_help=False)
 
 
 class Durations(StrEnum):
@@ -61,15 +60,18 @@ def fake_provider(
         Durations | None, typer.Option(help="How long transitions take, instead of the catalogue's own.")
     ] = None,
     transition_timeout: Annotated[
-        str, typer.Option(help="One timeout for all transitions, such as 30s; empty keeps them.", metavar="DURATION")
-    ] = "",
+        Seconds | None,
+        typer.Option(help="One timeout for all transitions, such as 30s.", metavar="DURATION", parser=duration),
+    ] = None,
     reference_faults: Annotated[
         bool, typer.Option("--reference-faults", help="Fail work on fault-* clusters, for the conformance fault lane.")
     ] = False,
     control: Annotated[
         str, typer.Option(help="Address for `inject`, loopback or unix:/path; empty is off.", metavar="ADDR")
     ] = "",
-    metrics_addr: Annotated[str, typer.Option(help="HTTP metrics and health; empty is off.", metavar="ADDR")] = "",
+    metrics_addr: Annotated[
+        str, typer.Option(help="HTTP metrics and health; 0 or empty is off.", metavar="HOST:PORT")
+    ] = "",
     use_fake_backend: Annotated[bool, typer.Option("--use-fake-backend", hidden=True)] = True,
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
@@ -90,9 +92,9 @@ def fake_provider(
         if reference_faults:
             chosen = with_reference_faults(chosen)
         if transition_timeout:
-            every = _seconds(transition_timeout)
+            every = float(transition_timeout)
             chosen = replace(chosen, timeouts=Timeouts(every, every, every, every))
-        settings = FakeSettings(listen, chosen, state, control, metrics_addr, TlsFiles(tls_cert, tls_key, tls_ca))
+        settings = FakeSettings(listen, chosen, state, control, off(metrics_addr), TlsFiles(tls_cert, tls_key, tls_ca))
         raise typer.Exit(run_until_signal(lambda stop: FakeProcess(settings).run(stop)))
     except (CatalogueError, StoreError) as error:
         raise CommandError(str(error)) from error
@@ -111,7 +113,7 @@ def inject(
     fields: Annotated[
         list[str] | None, typer.Argument(help="Fields of the command, such as zone=eu-west-1a count=2.")
     ] = None,
-    output: OutputOption = Output.JSON,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Make something happen in a running fake: `inject --control 127.0.0.1:9001 lose-hosts zone=eu-west-1a count=2`."""
     document: dict[str, Any] = {"do": do}
@@ -138,10 +140,3 @@ def _adjusted(
     if durations is not None:
         catalogue = replace(catalogue, latencies=LATENCIES[durations.value])
     return catalogue
-
-
-def _seconds(text: str) -> float:
-    try:
-        return duration(text)
-    except Exception as error:
-        raise CommandError(f"--transition-timeout: {error}") from error

@@ -42,18 +42,38 @@ The first start on a machine compiles the engine's kernels, a minute or two: up 
 uncompiled meanwhile, larger fleets wait and /readyz says how far it is. `bigfleet warm` compiles ahead; the kernels
 are kept in BIGFLEET_KERNEL_CACHE, by default in ~/.cache."""
 
-_PANELS = (
-    ("Serving", ("id", "listen", "metrics", "data", "tls", "insecure", "advertise", "shutdown", "max-frame", "hello")),
-    ("Providers", ("provider", "ignore", "list", "read", "reconcile", "incremental", "full-list", "loss", "domain")),
+# Shown first, in this order: what a first deployment sets. Everything else follows by subject.
+FIRST = (
+    "provider",
+    "fake-provider",
+    "id",
+    "listen",
+    "metrics-addr",
+    "data-dir",
+    "tls-cert",
+    "tls-key",
+    "tls-ca",
+    "dry-run",
+)
+_FILES_AND_LOGS = "Files and logs"
+# The longest beginning that fits a setting's name says where it is shown; a test finds settings that none fits.
+PANELS = (
+    ("Safety", ("actuation", "reclaim-cap", "empty", "rollup", "max-actions", "loss", "ignore")),
+    ("Serving", ("insecure", "advertise", "shutdown", "max-frame", "hello", "outbox", "available", "forget-cluster")),
+    (
+        "Providers",
+        ("provider", "list", "read", "reconcile", "incremental", "full-list", "transition", "domain"),
+    ),
     ("Coordinator", ("coordinator",)),
-    ("Safety", ("actuation", "dry", "reclaim", "empty", "rollup", "max-actions", "audit", "record")),
-    ("Deciding", ("cycle", "early", "idle", "victim", "available", "outbox")),
+    ("Deciding", ("cycle", "early", "idle", "victim", "reclaim", "park", "reprobe", "escalate")),
     (
         "Acting",
         ("execute", "retry", "create", "configure", "drain", "delete", "breaker", "machine", "stuck", "bootstrap"),
     ),
-    ("Pretending and testing", ("fake", "seed", "local", "archetypes", "failure", "speculative", "phase")),
+    (_FILES_AND_LOGS, ("audit", "record", "metrics", "phase")),
+    ("Pretending and testing", ("fake", "catalogue", "seed", "local", "archetypes", "failure", "speculative")),
 )
+_FILES = ("data-dir", "tls-cert", "tls-key", "tls-ca", "audit-log", "record", "catalogue", "archetypes")
 _LISTS = (config._texts, config._pairs)
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -67,17 +87,24 @@ class ShardCommand(typer.core.TyperCommand):
         return super().parse_args(ctx, [f"{arg}=true" if arg in switches else arg for arg in args])
 
 
-def _panel(name: str) -> str:
-    prefixes = [(prefix, panel) for panel, starts in _PANELS for prefix in starts if name.startswith(prefix)]
-    return max(prefixes, key=lambda found: len(found[0]))[1] if prefixes else "Deciding"
+def panel(name: str) -> str | None:
+    """The heading a setting is shown under; None for those that come first."""
+    if name in FIRST:
+        return None
+    prefixes = [(prefix, heading) for heading, starts in PANELS for prefix in starts if name.startswith(prefix)]
+    return max(prefixes, key=lambda found: len(found[0]))[1] if prefixes else "Other"
 
 
 def _default(entry: Any) -> str:
     value, read = entry.default, entry.metadata["read"]
-    if value is MISSING or value in ("", ()):
+    if value is MISSING:
+        return ""
+    if not value:
         return ""
     if read is config.parse_duration:
-        return f"{value / SECOND:g}s"
+        seconds = value / SECOND
+        unit, size = next(((u, n) for u, n in (("h", 3600), ("m", 60)) if seconds >= n and seconds % n == 0), ("s", 1))
+        return f"{seconds / size:g}{unit}"
     if read is parse_size:
         return f"{value >> 20}Mi"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -87,14 +114,20 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _metavar(read: object) -> str:
+def _metavar(name: str, read: object) -> str:
+    if name.endswith("addr") or name == "listen":
+        return "HOST:PORT"
+    if name == "provider":
+        return "NAME=HOST:PORT"
+    if name in _FILES:
+        return "DIR" if name == "data-dir" else "FILE"
     names = {
         config.parse_duration: "DURATION",
         config._switch: "true|false",
         config._whole: "N",
         config._number: "X",
         config._pairs: "KEY=VALUE",
-        config._holds: "PROVIDER=on-demand:5m,spot:60s",
+        config._holds: "NAME=KIND:TIME",
         parse_size: "SIZE",
     }
     return names.get(read, "TEXT")  # type: ignore[call-overload, no-any-return]
@@ -103,11 +136,14 @@ def _metavar(read: object) -> str:
 def _parameter(name: str, entry: Any) -> inspect.Parameter:
     read = entry.metadata["read"]
     many = read in _LISTS or read is config._holds
+    default = _default(entry)
     options: dict[str, Any] = {
-        "help": _sentence(entry.metadata["help"]) + (" Repeat for several." if many else ""),
-        "metavar": _metavar(read),
-        "rich_help_panel": _panel(name),
-        "show_default": _default(entry),
+        "help": _sentence(entry.metadata["help"])
+        + (" Repeat for several." if many else "")
+        + (f" Default: {default}." if default else ""),
+        "metavar": _metavar(name, read),
+        "rich_help_panel": panel(name),
+        "show_default": False,
     }
     kind: Any = list[str] | None if many else str | None
     return inspect.Parameter(
@@ -180,7 +216,12 @@ _OWN = (
         default=None,
         annotation=Annotated[
             Path | None,
-            typer.Option("--config", help="YAML file of settings; flags win over it.", metavar="FILE"),
+            typer.Option(
+                "--config",
+                help="YAML file of settings; flags win over it.",
+                metavar="FILE",
+                rich_help_panel=_FILES_AND_LOGS,
+            ),
         ],
     ),
     inspect.Parameter(
@@ -188,18 +229,42 @@ _OWN = (
         inspect.Parameter.KEYWORD_ONLY,
         default=LogFormat.AUTO,
         annotation=Annotated[
-            LogFormat, typer.Option("--log-format", help="auto is text on a terminal and json elsewhere.")
+            LogFormat,
+            typer.Option(
+                "--log-format",
+                help="auto is text on a terminal and json elsewhere.",
+                rich_help_panel=_FILES_AND_LOGS,
+            ),
         ],
     ),
     inspect.Parameter(
         "log_level",
         inspect.Parameter.KEYWORD_ONLY,
         default="info",
-        annotation=Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.", metavar="LEVEL")],
+        annotation=Annotated[
+            str,
+            typer.Option(
+                "--log-level",
+                help="debug, info, warning or error.",
+                metavar="LEVEL",
+                rich_help_panel=_FILES_AND_LOGS,
+            ),
+        ],
     ),
 )
-_SETTINGS = tuple(_parameter(name, entry) for name, entry in known_settings().items())
-shard.__signature__ = inspect.Signature([*_OWN, *_SETTINGS])  # type: ignore[attr-defined]
-shard.__annotations__ = {parameter.name: parameter.annotation for parameter in (*_OWN, *_SETTINGS)}
+
+
+def _order(name: str) -> tuple[int, int]:
+    """The first ten as listed, then heading by heading."""
+    headings = [heading for heading, _ in PANELS]
+    heading = panel(name)
+    return (-1, FIRST.index(name)) if heading is None else (headings.index(heading) if heading in headings else 99, 0)
+
+
+_KNOWN = known_settings()
+_SETTINGS = tuple(_parameter(name, _KNOWN[name]) for name in sorted(_KNOWN, key=_order))
+_PARAMETERS = (*_SETTINGS, *_OWN)
+shard.__signature__ = inspect.Signature(_PARAMETERS)  # type: ignore[attr-defined]
+shard.__annotations__ = {parameter.name: parameter.annotation for parameter in _PARAMETERS}
 shard.__doc__ = HELP
 app.command(cls=ShardCommand)(shard)

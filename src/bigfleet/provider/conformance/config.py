@@ -16,6 +16,8 @@ import yaml
 from bigfleet.model.duration import UNITS, nanoseconds
 from bigfleet.provider.conformance.registry import PROFILES
 
+EXAMPLE = Path(__file__).with_name("example.yaml")
+
 
 class UsageError(Exception):
     """The run cannot start as asked: exit code 2."""

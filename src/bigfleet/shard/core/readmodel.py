@@ -138,6 +138,10 @@ class ReadModel:
         known = self.demand.clusters.get(key.cluster)
         return (known.aggregate(key) if known is not None else None) or Resources.ZERO
 
+    def known_clusters(self) -> frozenset[str]:
+        """Clusters that ever spoke here, or have machines."""
+        return frozenset((*self.demand.clusters, *self.state.sessions.seen, *self.state.fleet.bound))
+
     def claimed_shard(self, cluster: str) -> str:
         """The shard a connected operator believes to belong to."""
         session = self.state.sessions.of(cluster)

@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 PAGE = 500
 LARGEST_PAGE = 5000
 EXPLAINED_PAGE = 10
+# Clusters named to somebody who asked for one that does not exist.
+NAMED_CLUSTERS = 20
 # Rows rendered, or records looked at, before the loop gets its turn.
 SLICE = 200
 SCANNED_SLICE = 5000
@@ -103,7 +105,10 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         page = shardread_pb2.ListActionsResponse()
         if not request.page_token:
             under_way = [views.operation_view(operation) for operation in self._core.read.operations()]
-            page.actions.extend([view for view in under_way if _wanted_action(view, request)][:size])
+            page.actions.extend(
+                [view for view in under_way if _wanted_action(view, request)][: min(size, left or size)]
+            )
+            left = None if left is None else left - len(page.actions)
         position = 0
         async for action in _slices(reversed(taken), SLICE):
             position += 1
@@ -126,6 +131,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
     ) -> shardread_pb2.ExplainResponse:
         await _admit(context, "Explain", READONLY, ADMIN)
         await self._decided(context)
+        await self._known_cluster(context, request.cluster_id)
         published = self._core.published
         size = min(request.page_size, EXPLAINED_PAGE) if request.page_size > 0 else EXPLAINED_PAGE
         begin = await _number(context, request.page_token)
@@ -170,6 +176,16 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         waits = self._waiting_for()
         if waits is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"nothing has been decided yet: {waits}")
+
+    async def _known_cluster(self, context: Context, cluster: str) -> None:
+        """Silence about a cluster that does not exist would read as "all is well"."""
+        known = self._core.read.known_clusters()
+        if not cluster or cluster in known:
+            return
+        names = sorted(known)
+        more = f" and {len(names) - NAMED_CLUSTERS} more" if len(names) > NAMED_CLUSTERS else ""
+        there = f"it knows {', '.join(names[:NAMED_CLUSTERS])}{more}" if names else "it knows none yet"
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"cluster {cluster!r} is not known to this shard; {there}")
 
     def _need(self, verdict: Verdict) -> shardread_pb2.NeedView:
         key = verdict.key

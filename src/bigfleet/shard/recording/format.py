@@ -24,6 +24,7 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import Taint, Toleration
+from bigfleet.refusal import RefusalError
 
 if TYPE_CHECKING:
     from bigfleet.shard.contract.events import RunStep
@@ -33,7 +34,7 @@ _LENGTH = struct.Struct(">I")
 _COLUMNS = (("state", "<u1"), ("shape", "<i4"), ("cluster", "<i4"), ("stamp", "<i4"), ("not_before", "<i8"))
 
 
-class RecordingError(Exception):
+class RecordingError(RefusalError):
     """A recording that cannot be written or read; the message names the file."""
 
 

@@ -50,9 +50,9 @@ class Archetype:
 def seeded_catalogue(name: str, settings: ProcessSettings, shard_id: str) -> Catalogue:
     """What the pretend provider of this shard offers."""
     try:
-        chosen = load_catalogue(Path(settings.fake_catalogue)) if settings.fake_catalogue else builtin_catalogue()
+        chosen = load_catalogue(Path(settings.catalogue)) if settings.catalogue else builtin_catalogue()
     except CatalogueError as error:
-        raise ConfigError(f"fake-catalogue: {error}") from error
+        raise ConfigError(f"catalogue: {error}") from error
     archetypes = read_archetypes(Path(settings.archetypes)) if settings.archetypes else (Archetype(),)
     bound = settings.seed_configured_per_cluster * len(owned_clusters(settings, shard_id))
     seeds = (

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from bigfleet.refusal import RefusalError
+
 # A history of a day is megabytes of YAML: the C library reads it six times as fast, where PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -14,7 +16,7 @@ Place = tuple[str | int, ...]
 """The keys and numbers that lead to a value in its document."""
 
 
-class DocumentError(ValueError):
+class DocumentError(RefusalError, ValueError):
     """One sentence: file and line, the field, its value, what would be accepted."""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
+from bigfleet.model.amounts import spoken_amounts
 from bigfleet.sim.document.text import plain
 from bigfleet.sim.report.answers import SHARDINGS, Answer, answers
 from bigfleet.sim.report.axes import clock
@@ -14,6 +16,10 @@ from bigfleet.sim.report.charts import Charts, marks_of, step_name
 from bigfleet.sim.scenario.scenario import Scenario
 from bigfleet.sim.world.simulation import Simulation
 from bigfleet.virtual.kernel import SECOND
+
+# Tables of more columns are unreadable when a phone squeezes them.
+NARROW_COLUMNS = 4
+_PLOTS = re.compile(r'(?:<svg class="plot".*?</svg>)+', re.S)
 
 
 def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None = None) -> str:
@@ -68,7 +74,8 @@ def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None
 def page(title: str, parts: Iterable[str]) -> str:
     """A self-contained page."""
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, '
+        'initial-scale=1">'
         f"<title>{text(title)} · BigFleet simulation</title>"
         f"<style>{style('report.css')}{style('plots.css')}</style></head><body>{''.join(parts)}</body></html>\n"
     )
@@ -83,7 +90,14 @@ def text(value: object) -> str:
 
 
 def section(title: str, meaning: str, body: str) -> str:
-    return f"<section><h2>{text(title)}</h2>{f'<p>{text(meaning)}</p>' if meaning else ''}{body}</section>"
+    told = f"<p>{text(meaning)}</p>" if meaning else ""
+    plots = _PLOTS.sub(lambda found: wide(found.group(), "needs-room", f"Plots: {title}"), body)
+    return f"<section><h2>{text(title)}</h2>{told}{plots}</section>"
+
+
+def wide(body: str, kind: str, label: str) -> str:
+    """A box that scrolls sideways on a small screen and shows that it does; what `needs-room` keeps its width there."""
+    return f'<div class="wide {kind}" role="region" tabindex="0" aria-label="{text(label)}">{body}</div>'
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: int = 0) -> str:
@@ -97,7 +111,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: int =
         return f"<tr>{''.join(made)}</tr>"
 
     body = "".join(line("td", row) for row in rows)
-    return f'<div class="wide"><table>{line("th", heads)}{body}</table></div>'
+    return wide(
+        f"<table>{line('th', heads)}{body}</table>", "needs-room" if len(heads) > NARROW_COLUMNS else "", "Table"
+    )
 
 
 def answered(found: Iterable[Answer], heads: Sequence[str] = ()) -> str:
@@ -140,7 +156,7 @@ def _unmet(summary: dict[str, Any]) -> str:
         (
             row["cluster"],
             f"{row['priority']:,}",
-            ", ".join(f"{n} {name}" for name, n in row["lacks"].items()),
+            spoken_amounts({name: str(n) for name, n in row["lacks"].items()}),
             row["why"],
         )
         for row in summary["unmet"]

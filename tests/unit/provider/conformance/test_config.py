@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bigfleet.provider.conformance.cli import EXAMPLE
 from bigfleet.provider.conformance.config import (
+    EXAMPLE,
     REFERENCE_FAULTS,
     Config,
     Fault,

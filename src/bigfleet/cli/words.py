@@ -1,0 +1,186 @@
+"""Words for what the wire has codes for: reasons, outcomes, constraints, penalties, capacity types, money.
+
+For people only; programs are given the codes themselves. A code without words is a defect that a test finds, and is
+shown with its underscores as spaces until then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from bigfleet.model.amounts import spoken_amounts, spoken_name
+from bigfleet.model.machine import CapacityType
+from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.penalty import PINNED, bucket_dollars
+from bigfleet.model.requirement import Operator
+from bigfleet.model.spread import WhenUnsatisfiable
+from bigfleet.wire import capacity_pb2, shardread_pb2
+
+_KEYS = {ZONE_LABEL: "zone", INSTANCE_TYPE_LABEL: "instance type", HOSTNAME_LABEL: "host"}
+
+# Why an action was decided; the codes are those of the audit log.
+ACTION_REASONS = {
+    "phase1.idle": "a free machine fits",
+    "phase1.speculative": "nothing free fits",
+    "phase2.inversion": "higher priority needs it",
+    "phase3.excess": "no longer needed",
+    "phase3.release": "idle for long enough",
+}
+_REASON = re.compile("|".join(map(re.escape, ACTION_REASONS)))
+
+UNMET_REASONS = {
+    shardread_pb2.UNMET_REASON_UNSPECIFIED: "-",
+    shardread_pb2.UNMET_REASON_PRIORITY_STARVED: "outranked",
+    shardread_pb2.UNMET_REASON_NO_MATCHING_SUPPLY: "no machine fits",
+    shardread_pb2.UNMET_REASON_TOPOLOGY_UNSATISFIABLE: "no domain holds the group",
+    shardread_pb2.UNMET_REASON_PREEMPTION_EXHAUSTED: "nothing left to preempt",
+    shardread_pb2.UNMET_REASON_RESOURCE_NOT_PUBLISHED: "no machine has the resource",
+    shardread_pb2.UNMET_REASON_SPREAD_UNSATISFIABLE: "would break its spread",
+    shardread_pb2.UNMET_REASON_CLUSTER_DISCONNECTED: "cluster not connected",
+    shardread_pb2.UNMET_REASON_ACQUISITION_HELD: "acquisition is held",
+    shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "machines rest after failures",
+    shardread_pb2.UNMET_REASON_AWAITING_DRAIN: "waits for a drain",
+    shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "operator gives no user data",
+}
+
+# What helps where no change of supply or demand does.
+REMEDIES = {
+    shardread_pb2.UNMET_REASON_AWAITING_DRAIN: "none needed: machines are being drained for it",
+    shardread_pb2.UNMET_REASON_CLUSTER_DISCONNECTED: "connect its cluster's operator; until then it gets nothing new",
+    shardread_pb2.UNMET_REASON_ACQUISITION_HELD: "none needed once providers have listed; /readyz names those missing",
+    shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "none needed: they are tried again; `actions` tells why they failed",
+    shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "repair the bootstrap template of its cluster's operator",
+}
+
+# How an action ended; the codes are those of the metrics and the audit log.
+OUTCOMES = {
+    "success": "success",
+    "cancelled": "taken back",
+    "suppressed": "held: paused",
+    "dryrun": "dry run",
+    "inventory_miss": "machine was gone",
+    "missing_profile": "demand was gone",
+    "stale_state": "overtaken",
+    "no_session": "operator was away",
+    "blob_error": "no user data",
+    "ctx_canceled": "timed out",
+    "fenced": "another shard acts on it",
+    "provider_error": "provider error",
+    "transition_error": "provider went back on it",
+    "transition_raced_to_idle": "fell back to Idle",
+}
+SOURCES = {
+    "credited": "serving",
+    "idle": "free, being bound",
+    "speculative": "being bought",
+    "preempted": "being taken from lower priority",
+}
+
+
+def amounts(resources: Mapping[str, str]) -> str:
+    return spoken_amounts(resources) or "-"
+
+
+def with_reasons_in_words(text: str) -> str:
+    """A sentence of a story, which may carry the code of a reason."""
+    return _REASON.sub(lambda found: ACTION_REASONS[found.group()], text)
+
+
+def outcome(code: str) -> str:
+    return OUTCOMES.get(code, code.replace("_", " "))
+
+
+def outcome_code(words: str) -> str:
+    """The code of an outcome that was typed as it is shown, or as a code."""
+    return {shown: code for code, shown in OUTCOMES.items()}.get(words, words)
+
+
+def unmet_reason(code: int) -> str:
+    known = UNMET_REASONS.get(shardread_pb2.UnmetReason.ValueType(code))
+    return known if known is not None else f"reason {code}"
+
+
+def capacity_type(number: int) -> str:
+    known = {int(kind) for kind in CapacityType}
+    return CapacityType(number).name.replace("_", " ").lower() if number in known else f"kind {number}"
+
+
+def key(label: str) -> str:
+    """A label key or a resource; the well-known ones by the word everybody uses."""
+    return _KEYS.get(label) or spoken_name(label)
+
+
+def dollars(amount: float) -> str:
+    """A price; cents from a dollar on, and enough digits below."""
+    if amount == 0:
+        return "$0"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
+
+
+def price(amount: float, kind: str) -> str:
+    """What one machine costs while it is used; what is owned or reserved has been paid for either way."""
+    owned = amount == 0 and kind in ("bare metal", "reserved")
+    return "already paid" if owned else f"{dollars(amount)}/h each"
+
+
+def constraints(need: capacity_pb2.CapacityNeed) -> str:
+    """What a need asks of its machines besides their size; empty for nothing."""
+    phrases = [requirement(each.key, int(each.operator), each.values) for each in need.requirements]
+    phrases += [spread(each.topology_key, each.max_skew, int(each.when_unsatisfiable)) for each in need.spread]
+    phrases += [_toleration(each) for each in need.tolerations]
+    return "; ".join(phrases)
+
+
+def penalties(need: capacity_pb2.CapacityNeed) -> str:
+    """What disturbing the need costs its owner, as far as they said."""
+    told = (
+        ("an interruption", int(need.interruption_penalty_bucket)),
+        ("a reclaim", int(need.reclamation_penalty_bucket)),
+    )
+    said = []
+    for what, bucket in told:
+        if bucket == PINNED:
+            said.append(f"{what} must not happen")
+        elif bucket_dollars(bucket) > 0:
+            said.append(f"{what} costs up to {dollars(bucket_dollars(bucket))}")
+    return ", ".join(said)
+
+
+def constraint(text: str, need: capacity_pb2.CapacityNeed) -> str:
+    """One of the need's own constraints, given in the form it has in fingerprints."""
+    for each in need.requirements:
+        if text == f"{each.key}:{int(each.operator)}:{','.join(each.values)};":
+            return requirement(each.key, int(each.operator), each.values)
+    for over in need.spread:
+        if text == f"{over.topology_key}:{over.max_skew}:{int(over.when_unsatisfiable)};":
+            return spread(over.topology_key, over.max_skew, int(over.when_unsatisfiable))
+    return text.removesuffix(";")
+
+
+def requirement(label: str, operator: int, values: Iterable[str]) -> str:
+    name, listed = key(label), [value or "''" for value in values]
+    one_of = f"{'is' if len(listed) == 1 else 'is one of'} {', '.join(listed)}"
+    match operator:
+        case Operator.IN:
+            return f"{name} {one_of}"
+        case Operator.NOT_IN:
+            return f"{name} is not {' or '.join(listed)}"
+        case Operator.EXISTS:
+            return f"{name} is set"
+        case Operator.DOES_NOT_EXIST:
+            return f"{name} is not set"
+        case Operator.SAME:
+            return f"all in one {name}" + (f", which {one_of}" if listed else "")
+    return f"{name} {', '.join(listed)}".rstrip()
+
+
+def spread(label: str, skew: int, when: int) -> str:
+    strictly = "" if when == WhenUnsatisfiable.DO_NOT_SCHEDULE else " if possible"
+    return f"spread over {key(label)} by at most {max(1, skew)}{strictly}"
+
+
+def _toleration(each: capacity_pb2.Toleration) -> str:
+    value = f"={each.value}" if each.value else ""
+    effect = f":{each.effect}" if each.effect else ""
+    return f"tolerates {each.key or 'everything'}{value}{effect}"

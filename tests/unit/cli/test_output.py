@@ -1,0 +1,54 @@
+"""What commands print: one record, three forms; exact for programs, plain for people."""
+
+import json
+
+import pytest
+import yaml
+
+from bigfleet.cli.output import Output, print_data, print_record, print_records
+
+RECORD = {"name": "é", "paused": False, "set_by": "", "sizes": {"cpu": 2}, "zones": ["a", "b"], "none": None}
+
+
+@pytest.mark.parametrize(("output", "read"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
+def test_programs_read_back_exactly_what_was_there(
+    output: Output,
+    read,  # type: ignore[no-untyped-def]
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_record(RECORD, output)
+    assert read(capsys.readouterr().out) == RECORD
+    print_records([RECORD, RECORD], output)
+    assert read(capsys.readouterr().out) == [RECORD, RECORD]
+    print_records([], output)
+    assert read(capsys.readouterr().out) == []
+
+
+def test_yaml_keeps_the_order_and_the_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    print_data(RECORD, Output.YAML)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["name: é", "paused: false"]
+
+
+def test_people_read_yes_and_no_and_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_record(RECORD, Output.TABLE)
+    assert capsys.readouterr().out.splitlines() == [
+        "name    é",
+        "paused  no",
+        "set by  -",
+        "sizes   cpu 2",
+        "zones   a, b",
+        "none    -",
+    ]
+
+
+def test_a_table_is_aligned_and_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    print_records([{"A": "x" * 300, "B": 1}, {"A": "y", "B": True}], Output.TABLE)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"A{' ' * 299}  B", f"{'x' * 300}  1", f"y{' ' * 299}  yes"]
+
+
+def test_an_empty_table_says_so_where_it_disturbs_no_program(capsys: pytest.CaptureFixture[str]) -> None:
+    print_records([], Output.TABLE)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "nothing to show\n")
