@@ -203,6 +203,14 @@ def test_demand_that_stays_unmet_is_told_with_its_reason() -> None:
     assert "32 pods still wait" in result.stdout
 
 
+def test_a_verdict_and_the_words_beside_it_do_not_contradict_the_summary() -> None:
+    result = call("run", "priority-inversion")
+    assert re.search(r"^shortfalls +1$", result.stdout, re.M)
+    assert "PASS  no-shortfall priority_at_least: 1000000\n" in result.stderr
+    assert "PASS  shortfalls count: 1\n" in result.stderr
+    assert "priority 100,000 waits" in result.stdout and "service" not in result.stdout
+
+
 def test_the_pictures_of_the_guide_are_fresh() -> None:
     for name, content in pictures().items():
         assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == content
