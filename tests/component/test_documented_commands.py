@@ -5,8 +5,11 @@ How blocks say what they need is told in tests/strategies/documents.py.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from bigfleet.cli import fauxctl_commands, fauxctl_replay, fauxctl_soak
 from tests.strategies.documents import SHELL, Block, blocks, missing_output
 from tests.strategies.terminal import Terminal, own_network
 
@@ -154,42 +158,47 @@ def test_a_failure_half_way_through_a_block_is_seen(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------- examples in help
 
 
-def programs() -> dict[str, Any]:
-    from bigfleet.cli import bigfleet, bigfleetctl, fauxctl_commands, fauxctl_replay, fauxctl_soak
-    from bigfleet.provider.conformance.cli import app as conformance
-
-    names = {command.name for command in fauxctl_commands.app.registered_commands}
-    if "replay" not in names:
-        fauxctl_commands.app.command("replay")(fauxctl_replay.replay)
-        fauxctl_commands.app.command("soak")(fauxctl_soak.soak)
-    found: dict[str, Any] = {"fauxctl": typer.main.get_command(fauxctl_commands.app)}
-    found["bigfleet-conformance"] = typer.main.get_command(conformance)
-    for name, module in (("bigfleet", bigfleet), ("bigfleetctl", bigfleetctl)):
-        found[name] = typer.main.get_command(module.app)
-        for row in module.SUBCOMMANDS:
-            path, _, attribute = row.module.partition(":")
-            loaded = __import__(path, fromlist=["app"])
-            found[f"{name} {row.name}"] = typer.main.get_command(getattr(loaded, attribute or "app"))
+@functools.cache
+def commands() -> dict[str, Any]:
+    """Every command and group of commands, by what is typed: `bigfleetctl certs issue`."""
+    found: dict[str, Any] = {}
+    for program, target in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].items():
+        module = importlib.import_module(target.partition(":")[0])
+        if hasattr(module, "app"):
+            gather(found, program, module.app)
+        for row in getattr(module, "SUBCOMMANDS", ()):
+            path, _, name = row.module.partition(":")
+            gather(found, f"{program} {row.name}", getattr(importlib.import_module(path), name or "app"))
+    if "fauxctl" not in found:
+        gather(found, "fauxctl", fauxctl_commands.app)
+        gather(found, "fauxctl replay", fauxctl_replay.replay)
+        gather(found, "fauxctl soak", fauxctl_soak.soak)
     return found
 
 
-def helps(command: Any) -> Iterator[str]:
-    yield command.help or ""
-    yield command.epilog or ""
-    for inner in getattr(command, "commands", {}).values():
-        yield from helps(inner)
+def gather(found: dict[str, Any], typed: str, app: Any) -> None:
+    if not isinstance(app, typer.Typer):
+        function, app = app, typer.Typer()
+        app.command()(function)
+    add(found, typed, typer.main.get_command(app))
+
+
+def add(found: dict[str, Any], typed: str, command: Any) -> None:
+    found[typed] = command
+    for name, inner in getattr(command, "commands", {}).items():
+        add(found, f"{typed} {name}", inner)
 
 
 def examples() -> list[str]:
     """Lines of help that begin with one of our programs, with what a backslash continues."""
     begins = re.compile(rf"^ *(?:\$ )?((?:{'|'.join(PROGRAMS)}) (?:[^\n]*\\\n)*[^\n]*)$", re.M)
-    texts = [text for command in programs().values() for text in helps(command)]
+    texts = [text or "" for command in commands().values() for text in (command.help, command.epilog)]
     return list(dict.fromkeys(found.strip() for text in texts for found in begins.findall(text)))
 
 
 def test_commands_named_in_a_sentence_exist_with_their_flags() -> None:
     """`bigfleet shard --help` in the middle of a paragraph is typed by readers too."""
-    found = programs()
+    found = commands()
     wrong = []
     for name in DOCUMENTS:
         text = (ROOT / name).read_text(encoding="utf-8")
@@ -203,15 +212,11 @@ def test_commands_named_in_a_sentence_exist_with_their_flags() -> None:
 
 def unknown_words(found: dict[str, Any], words: list[str]) -> list[str]:
     """Subcommands and flags that do not exist."""
-    at = 2 if " ".join(words[:2]) in found else 1
-    command = found[" ".join(words[:at])]
-    while inner := getattr(command, "commands", {}):
-        if at == len(words) or words[at].startswith("-"):
-            break
-        if words[at] not in inner:
-            return [words[at]]
-        command, at = inner[words[at]], at + 1
-    flags = {"--help", *(flag for each in command.params for flag in each.opts)}
+    at = max(length for length in range(1, len(words) + 1) if " ".join(words[:length]) in found)
+    typed = " ".join(words[:at])
+    if any(other.startswith(f"{typed} ") for other in found) and at < len(words) and not words[at].startswith("-"):
+        return [words[at]]
+    flags = {"--help", *(flag for each in found[typed].params for flag in each.opts)}
     return [word for word in words[at:] if word.startswith("-") and word.partition("=")[0] not in flags]
 
 
