@@ -14,6 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from bigfleet.cli.commands import CommandError
+from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 
@@ -39,7 +40,7 @@ class Caller:
         try:
             return asyncio.run(self._ask(question))
         except grpc.aio.AioRpcError as error:
-            code, details = error.code().name, error.details() or "no details"
+            code, details = error.code().name, with_advice(error.details() or "no details", "shard", self.address)
             raise CommandError(f"shard {self.address}: {code}: {details}") from error
         except TimeoutError as error:
             raise CommandError(f"shard {self.address} did not answer within {self.seconds:g} s") from error

@@ -5,8 +5,9 @@ from typing import Any
 import typer
 
 from bigfleet.cli.output import Output, print_record
-from bigfleet.sim.document.text import plain
 from bigfleet.sim.library import Finished
+from bigfleet.sim.scenario.expectations import promise
+from bigfleet.sim.scenario.shapes import class_words
 
 
 def print_summary(summary: dict[str, Any], output: Output) -> None:
@@ -32,9 +33,10 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         lacks = ", ".join(f"{amount} {name}" for name, amount in row["lacks"].items())
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"
         facts[name] = f"{facts[name]} {lacking}" if name in facts else lacking
+    words = class_words(summary["priorities"])
     for name, row in summary["time_to_capacity_seconds"].items():
         still = f"; {row['still_waiting']:,} pods still wait" if row["still_waiting"] else ""
-        facts[f"{name} waits"] = (
+        facts[f"{words[name]} waits"] = (
             f"p50 {row['p50']:g} s, p90 {row['p90']:g} s, p99 {row['p99']:g} s, max {row['max']:g} s{still}"
         )
     if "baseline" in summary:
@@ -47,6 +49,6 @@ def tell_verdicts(finished: Finished) -> None:
     """One line per expectation on standard error."""
     for clause in finished.run.scenario.expect:
         problem = clause.judge(finished.run)
-        said = ", ".join(f"{key}: {value}" for key, value in plain(clause).items() if key != clause.TAG[0])
+        said = ", ".join(f"{key}: {value}" for key, value in promise(clause).items())
         verdict = f"FAIL  {clause.TAG[1]}: {problem}" if problem else f"PASS  {clause.TAG[1]} {said}".rstrip()
         typer.echo(verdict, err=True)
