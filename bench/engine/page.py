@@ -23,7 +23,12 @@ PROFILES = Path(__file__).with_name("notes.md")
 
 HEAD = """# How fast the engine is
 
+<!-- run -->
+
     python -m bench engine --list
+
+<!-- not run: needs minutes of a quiet machine -->
+
     python -m bench engine --shape steady-500k
     make bench    # all of this page
 

@@ -68,6 +68,15 @@ def test_plaintext_beyond_this_machine_is_refused_and_the_exit_code_says_so(tmp_
     assert "--insecure" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_shard_told_neither_where_nor_with_what_listens_on_this_machine_only() -> None:
+    provider = {"provider": ["aws-eu=127.0.0.1:9000"]}
+    certificates = {"tls-cert": "a", "tls-key": "b", "tls-ca": "c"}
+    assert settings_from(provider)[0].listen == "127.0.0.1:7780"
+    assert settings_from({**provider, **certificates})[0].listen == ":7780"
+    assert settings_from({**provider, "insecure": True})[0].listen == ":7780"
+    assert settings_from({**provider, "listen": ":7780"})[0].listen == ":7780"
+
+
 def test_an_unknown_key_in_the_config_file_is_named(tmp_path: Path) -> None:
     config = tmp_path / "shard.yaml"
     config.write_text("fake-provider: true\ncycle-intervall: 5s\n")

@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives import serialization
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bigfleet.transport import ADMIN, READONLY, Identity, Kind, Server, TlsFiles, TransportError, channel, require
+from bigfleet.transport.advice import with_advice
 from bigfleet.transport.authority import create_authority, issue, load_authority, sign_leaf
 from bigfleet.transport.identity import cluster, provider, shard
+from bigfleet.transport.pin import ServerPin
 
 LOCAL = ("127.0.0.1", "::1")
 
@@ -500,3 +502,28 @@ async def test_bad_material_is_a_start_up_error_naming_the_file(pki: Path, tmp_p
     (tmp_path / "empty.pem").write_bytes(b"")
     with pytest.raises(TransportError, match=r"empty\.pem holds no PEM certificate"):
         channel("127.0.0.1:1", tls=files(pki, "admin", ca=tmp_path / "empty.pem"))
+
+
+async def test_a_certificate_for_other_names_is_answered_with_the_command_that_issues_the_right_one(pki: Path) -> None:
+    elsewhere = leaf_with(pki, "elsewhere", [x509.DNSName("shard.example.org")])
+    async with serving(Echo(), tls=elsewhere) as server:
+        details = (await refusal(server, files(pki, "cluster-c1"))).details() or ""
+        said = with_advice(details, "shard", server.address)
+        assert f"the certificate at {server.address} was not issued for 127.0.0.1" in said
+        assert "`bigfleetctl certs issue shard NAME --ip 127.0.0.1 --force`" in said
+        assert with_advice(details, "provider") == said.replace("issue shard", "issue provider")
+        pin = ServerPin(
+            server.address, files(pki, "cluster-c1"), (pki / "ca.crt").read_bytes(), "", Identity(Kind.SHARD, "s0")
+        )
+        with pytest.raises(TransportError, match=r"issue shard NAME --ip 127\.0\.0\.1 --force"):
+            await pin.look()
+
+
+async def test_certificates_towards_a_plaintext_server_are_answered_with_leaving_them_out(pki: Path) -> None:
+    async with serving(Echo()) as server:
+        details = (await refusal(server, files(pki, "cluster-c1"))).details() or ""
+        assert with_advice(details, "shard", server.address).startswith(f"{server.address} serves plaintext; leave")
+
+
+def test_what_a_peer_said_itself_is_passed_on_as_it_is() -> None:
+    assert with_advice("machine m-1 does not exist", "shard", "x:1") == "machine m-1 does not exist"

@@ -1,8 +1,14 @@
 """The front door: the README's first screen, the licence, and CI calling the command a newcomer types."""
 
 import re
+import runpy
+import sys
 import tomllib
+import types
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +39,40 @@ def test_every_extra_is_documented_and_all_contains_them() -> None:
     assert {"shard", "coordinator", "operator", "sim", "all", "dev"} <= set(extras)
     readme = (ROOT / "README.md").read_text()
     assert all(f"`{name}`" in readme or f"[{name}]" in readme for name in extras if name != "dev")
+
+
+def index_page(monkeypatch: pytest.MonkeyPatch, urls: dict[str, str]) -> str:
+    """The README as the built package carries it. The build's own framework is not installed here, only its name."""
+    framework = types.ModuleType("hatchling.metadata.plugin.interface")
+    framework.MetadataHookInterface = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, framework.__name__, framework)
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ReadmeHook"]()
+    hook.root = str(ROOT)
+    metadata: dict[str, Any] = {"urls": urls}
+    hook.update(metadata)
+    return str(metadata["readme"]["text"])
+
+
+def test_the_readme_of_a_package_index_has_no_broken_picture_or_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = index_page(monkeypatch, {})
+    assert "](" not in page and "<!--" not in page
+    assert "picture: a zone is down" in page and "gRPC :7780" in page
+
+
+def test_a_package_with_a_repository_shows_the_picture_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = index_page(monkeypatch, {"Repository": "https://git.example.org/bigfleet/"})
+    targets = re.findall(r"\]\(([^)]+)\)", page)
+    assert "https://git.example.org/bigfleet/raw/main/docs/images/demo.svg" in targets
+    assert all(target.startswith("https://git.example.org/bigfleet/") for target in targets)
+    assert all((ROOT / target.partition("/main/")[2]).exists() for target in targets)
+
+
+def test_the_readme_says_what_works_who_talks_to_whom_and_what_its_words_mean() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for port in (":7780", ":8780", ":9000", ":7790"):
+        assert port in readme.partition("```text")[2].partition("```")[0]
+    assert all(f"**{word}**" in readme for word in ("roll-up", "speculative", "shard", "coming"))
+    assert all(f"## {title}" in readme for title in ("Beside Karpenter and Cluster Autoscaler", "When a shard dies"))
 
 
 def test_the_licence_is_apache_2() -> None:

@@ -39,6 +39,7 @@ from bigfleet.shard.streams.session_streams import SessionStreams
 from bigfleet.shard.telemetry.gauges import publish_gauges
 from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import Server, channel
+from bigfleet.transport.address import is_local
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
 
@@ -194,6 +195,11 @@ class ShardProcess:
             providers=list(self.config.providers),
         )
         self._log.info("listening", addr=self.address)
+        if not self.server.tls and is_local(self.address):
+            self._log.info(
+                "plaintext, so only this machine can connect; give tls-cert, tls-key and tls-ca to serve others",
+                addr=self.address,
+            )
 
     async def _stop(self) -> None:
         grace = self.settings.shutdown_grace / SECOND

@@ -23,6 +23,8 @@ from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
 DERIVED = frozenset({"providers", "with-coordinator"})
 DEFAULT_PROVIDER = "default"
 FAKE_PROVIDER = "fake"
+# Where a shard listens that was told neither where nor with which certificates: plaintext must not leave this machine.
+LISTEN_LOCALLY = "127.0.0.1:7780"
 PRETENDED = (
     "seed-machines",
     "seed-speculative",
@@ -49,7 +51,9 @@ def parse_size(name: str, value: object) -> int:
 class ProcessSettings:
     """The shell's share of the settings. Durations are nanoseconds, sizes bytes."""
 
-    listen: str = setting(config._text, ":7780", "address for operators and tools (gRPC)")
+    listen: str = setting(
+        config._text, ":7780", "address for operators and tools (gRPC); without certificates 127.0.0.1:7780"
+    )
     metrics_addr: str = setting(config._text, ":8780", "address of /metrics, /healthz and /readyz (HTTP); 0 is off")
     data_dir: str = setting(config._text, "./data", "holds the journal; one shard each, made if missing")
     insecure: bool = setting(config._switch, False, "allow plaintext beyond this machine; nobody is identified then")
@@ -163,6 +167,8 @@ def settings_from(given: Mapping[str, object]) -> tuple[ProcessSettings, ShardCo
             raise ConfigError(f"setting {name!r} is unknown; accepted are {', '.join(sorted(known))}")
     process_names = {option_name(entry) for entry in fields(ProcessSettings)}
     process = read_settings(ProcessSettings, {name: value for name, value in given.items() if name in process_names})
+    if "listen" not in given and not process.tls.enabled and not process.insecure:
+        process = replace(process, listen=LISTEN_LOCALLY)
     core = {name: value for name, value in given.items() if name not in process_names}
     core |= {"providers": list(process.provider_names()), "with-coordinator": bool(process.coordinators)}
     return process, read_settings(ShardConfig, core)

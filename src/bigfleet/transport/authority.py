@@ -5,9 +5,12 @@ of the same shape: one `bigfleet://` URI name, the DNS names or addresses it is 
 Private keys are written with mode 0600 and never replaced unless asked.
 """
 
+import contextlib
 import datetime
 import ipaddress
 import os
+import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,7 @@ from bigfleet.transport.identity import Identity
 CA_CERTIFICATE = "ca.crt"
 CA_KEY = "ca.key"
 AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-.]*[A-Za-z0-9])?")
 # Clocks of two machines may disagree; a certificate issued now must be valid on both.
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
 
@@ -54,6 +58,15 @@ def create_authority(
     )
     certificate = builder.sign(key, hashes.SHA256())
     return _write(directory, CA_CERTIFICATE, CA_KEY, certificate, key, force=force)
+
+
+def this_host() -> tuple[list[str], list[str]]:
+    """The DNS names and the addresses this machine is dialled by, as far as it knows them itself."""
+    name = socket.gethostname()
+    names = [name] if _HOST_NAME.fullmatch(name) else []
+    addresses = [*_resolved(name), *(_outgoing(family) for family in (socket.AF_INET, socket.AF_INET6))]
+    usable = [address for address in addresses if address and not ipaddress.ip_address(address).is_link_local]
+    return list(dict.fromkeys(["localhost", *names])), list(dict.fromkeys(["127.0.0.1", "::1", *usable]))
 
 
 def issue(
@@ -133,6 +146,22 @@ def _hosts(dns: Sequence[str], addresses: Sequence[str]) -> list[x509.GeneralNam
         except ValueError as error:
             raise TransportError(f"--ip {address!r} is not an IPv4 or IPv6 address") from error
     return hosts
+
+
+def _resolved(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [str(address[0]).partition("%")[0] for *_, address in found]
+
+
+def _outgoing(family: socket.AddressFamily) -> str:
+    """The address other machines see us by; connecting a datagram socket chooses a route and sends nothing."""
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1" if family == socket.AF_INET else "2001:db8::1", 9))
+        return str(probe.getsockname()[0])
+    return ""
 
 
 def _validity(builder: x509.CertificateBuilder, days: int) -> x509.CertificateBuilder:

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from bigfleet.transport.address import split, without_resolver
+from bigfleet.transport.advice import other_name
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.errors import TransportError
 from bigfleet.transport.identity import Identity, IdentityError, single_identity
@@ -44,6 +45,9 @@ class ServerPin:
         try:
             leaf = await asyncio.wait_for(self._present(), _LOOK_SECONDS)
             presented = single_identity(_uris(leaf))
+        except ssl.CertificateError as error:
+            why = other_name(self._target, self.expected.kind) if "mismatch" in str(error) else str(error)
+            raise TransportError(f"cannot verify {self.expected} at {self._target}: {why}") from error
         except (OSError, TimeoutError, IdentityError) as error:
             raise TransportError(f"cannot verify {self.expected} at {self._target}: {error or 'timeout'}") from error
         if presented != self.expected:

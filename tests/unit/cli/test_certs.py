@@ -113,3 +113,27 @@ def test_issuing_without_an_authority_says_how_to_make_one(
 ) -> None:
     assert bigfleetctl(monkeypatch, "certs", "issue", "admin", "--dir", str(tmp_path)) == 1
     assert f"bigfleetctl certs init --dir {tmp_path}" in capsys.readouterr().err
+
+
+def names_of(path: Path) -> set[str]:
+    leaf = x509.load_pem_x509_certificate(path.read_bytes())
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+
+
+def test_what_is_dialled_carries_the_names_of_this_host_unless_told_others(
+    pki: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "rack7.example.org")
+    for role in (("shard", "s"), ("provider", "p"), ("admin",), ("cluster", "c"), ("readonly",)):
+        assert bigfleetctl(monkeypatch, "certs", "issue", *role, "--dir", str(pki)) == 0
+    for dialled in ("shard-s", "provider-p", "admin"):
+        assert names_of(pki / f"{dialled}.crt") >= {"localhost", "rack7.example.org", "127.0.0.1", "::1"}
+    for dials in ("cluster-c", "readonly"):
+        assert names_of(pki / f"{dials}.crt") == set()
+
+
+def test_an_odd_host_name_does_not_stop_the_certificate(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "my_mac:9")
+    assert bigfleetctl(monkeypatch, "certs", "issue", "shard", "s", "--dir", str(pki)) == 0
+    assert names_of(pki / "shard-s.crt") >= {"localhost", "127.0.0.1"}

@@ -152,3 +152,66 @@ def test_short_histories_are_told_in_full(tmp_path: Path) -> None:
     assert replay_csv(*files(tmp_path)).trace is Detail.MACHINES
     late = CSV.replace("2026-01-31T09", "2026-02-28T09")
     assert replay_csv(*files(tmp_path, late)).trace is Detail.HOURLY
+
+
+def sizes(folder: Path, head: str, cells: str, extra: str = "") -> dict[str, str]:
+    """What one pod asks for when the history has these columns and the map says nothing more about units."""
+    cpu, memory = head.split(",")
+    mapping = MAP.replace("cpu: cores, memory: ram", f"cpu: {cpu}, memory: {memory}") + extra
+    csv = f"submit,run,{head},gpus,tier,queue,n\n2026-01-31T08:00:00+00:00,30,{cells},,gold,Team A,1\n"
+    scenario = replay_csv(*files(folder, csv, mapping))
+    [shape] = scenario.shapes.values()
+    return dict(shape.resources)
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "extra", "asked"),
+    [
+        ("cpu_milli,memory_mib", "2500,512", "", {"cpu": "2500m", "memory": "512Mi"}),
+        ("cpuMillicores,memBytes", "500,1073741824", "", {"cpu": "500m", "memory": "1Gi"}),
+        ("vCPUs,mem_gib", "2,4", "", {"cpu": "2", "memory": "4Gi"}),
+        ("cpu,memory", "2,4", "", {"cpu": "2", "memory": "4Gi"}),
+        ("cpu,mem_mb", "1500,1024", "cpu_unit: milli\nmemory_unit: MiB\n", {"cpu": "1500m", "memory": "1Gi"}),
+        ("cpu_milli,mem_mb", "2,4Gi", "", {"cpu": "2m", "memory": "4Gi"}),
+    ],
+)
+def test_the_unit_of_a_number_is_what_the_map_or_the_column_says(
+    tmp_path: Path, head: str, cells: str, extra: str, asked: dict[str, str]
+) -> None:
+    assert sizes(tmp_path, head, cells, extra) == asked
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "extra", "complaint"),
+    [
+        (
+            "cpu_milli,ram",
+            "500,1",
+            "cpu_unit: cores\n",
+            "jobs.csv:2: columns.cpu is 'cpu_milli', which says milli, but cpu_unit is cores; give cpu_unit: milli, or",
+        ),
+        ("cpu,mem_mb", "1,512", "", "give memory_unit: one of bytes, KiB, MiB, GiB, MB, GB"),
+        ("cpu_pct,ram", "50,1", "", "columns.cpu is 'cpu_pct', whose name leaves open what its numbers are in"),
+        ("cpu,ram", "1,17179869184", "", "give memory_unit, one of bytes, KiB, MiB, GiB, MB, GB: no machine has so"),
+        ("cpu,ram", "64000,1", "", "jobs.csv:2: cpu is '64000'; give cpu_unit, one of cores, milli: no machine has"),
+    ],
+)
+def test_a_unit_that_could_be_two_things_is_refused(
+    tmp_path: Path, head: str, cells: str, extra: str, complaint: str
+) -> None:
+    with pytest.raises(DocumentError) as caught:
+        sizes(tmp_path, head, cells, extra)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_time_columns_say_their_units_too(tmp_path: Path) -> None:
+    csv = "submit_ms,run_hours,cores,ram\n1000,2,1,1\n61000,0.5,1,1\n"
+    mapping = (
+        "columns: {arrival: submit_ms, duration: run_hours, cpu: cores, memory: ram}\n" + MAP[MAP.index("fleets:") :]
+    )
+    [history] = replay_csv(*files(tmp_path, csv, mapping)).workloads
+    assert isinstance(history, Trace)
+    assert [(job.arrival, job.duration) for job in history.jobs] == [(0, 2 * HOUR), (MINUTE, HOUR // 2)]
+    with pytest.raises(DocumentError, match=r"columns.arrival is 'submit_ms', which says ms, but time_unit is h"):
+        replay_csv(*files(tmp_path, csv, "time_unit: h\n" + mapping))

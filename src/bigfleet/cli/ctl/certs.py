@@ -19,13 +19,17 @@ Every part of BigFleet proves who it is with a certificate that carries one bigf
 then issue one certificate per part and pass it to the part's --tls-cert, --tls-key and --tls-ca.
 
     bigfleetctl certs init
-    bigfleetctl certs issue shard shard-0 --dns shard-0.example.org --ip 127.0.0.1
+    bigfleetctl certs issue shard shard-0
+    bigfleetctl certs issue shard shard-1 --dns shard-1.example.org --ip 10.0.0.7
     bigfleetctl certs issue cluster prod-1
     bigfleetctl certs issue admin
 
-In production bring your own authority; leaves need the same names.""",
+Parts that are dialled carry the names and addresses of this host unless --dns or --ip gives others. In production
+bring your own authority; leaves need the same names.""",
 )
 
+# Roles that others dial; an admin certificate also serves coordinator replicas.
+DIALLED = (Kind.SHARD, Kind.PROVIDER, Kind.ADMIN)
 Directory = Annotated[Path, typer.Option("--dir", help="Holds the authority and everything it issues.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 
@@ -69,17 +73,22 @@ def issue(
 ) -> None:
     """Issue a certificate and key (mode 0600) for one part.
 
-    Parts that others dial (shards, coordinators, providers) need the names they are dialled by: --dns or --ip.
-    Running processes pick a replaced certificate up without a restart.
+    Parts that others dial (shards, coordinators, providers) carry the names they are dialled by: those given with --dns
+    and --ip, else the names and addresses of this host. Running processes pick a replaced certificate up without a
+    restart.
     """
     if role in NAMED and not name:
         raise typer.BadParameter(f"{role} needs a name, for example: bigfleetctl certs issue {role} my-{role}")
     identity = Identity(role, name)
-    issued = authority.issue(directory, identity, dns=dns or (), addresses=ip or (), days=days, force=force)
+    names, addresses = dns or [], ip or []
+    if role in DIALLED and not names and not addresses:
+        names, addresses = authority.this_host()
+    issued = authority.issue(directory, identity, dns=names, addresses=addresses, days=days, force=force)
     ca = directory / authority.CA_CERTIFICATE
     print_record(
         {
             "identity": identity.uri,
+            "names": [*names, *addresses] if output is Output.JSON else ", ".join([*names, *addresses]) or "-",
             "cert": str(issued.certificate),
             "key": str(issued.key),
             "ca": str(ca),

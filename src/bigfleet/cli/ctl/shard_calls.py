@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from bigfleet.cli.commands import CommandError, NotFoundError
 from bigfleet.cli.flags import Seconds, duration
+from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 
@@ -51,6 +52,9 @@ class Caller:
         if code is grpc.StatusCode.NOT_FOUND:
             return NotFoundError(details)
         if code is grpc.StatusCode.UNAVAILABLE:
+            advised = with_advice(details, "shard", self.address)
+            if advised != details:
+                return CommandError(f"shard {self.address}: {advised}")
             return CommandError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
         return CommandError(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 

@@ -63,7 +63,7 @@ def replay(
 
     fauxctl replay jobs.csv --map jobs-map.yaml --baseline --out build/history
 
-    fauxctl replay shard.rec --policy reclaim_hold=5m --price m6i.large/spot=0.02
+    fauxctl replay shard.rec --policy reclaim_hold=5m --price m6i.xlarge/spot=0.02
 
     `fauxctl schema map` describes the map; a recording comes from `bigfleet shard --record FILE` and needs none.
     """

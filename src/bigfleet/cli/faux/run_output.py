@@ -6,9 +6,10 @@ import typer
 
 from bigfleet.cli.output import Output, print_data, print_record
 from bigfleet.model.amounts import spoken_amounts, spoken_name
-from bigfleet.sim.document.text import plain
 from bigfleet.sim.library import Finished
 from bigfleet.sim.report.axes import clock
+from bigfleet.sim.scenario.expectations import promise
+from bigfleet.sim.scenario.shapes import class_words
 
 
 def print_summary(summary: dict[str, Any], output: Output) -> None:
@@ -35,9 +36,10 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         lacks = spoken_amounts({name: str(amount) for name, amount in row["lacks"].items()})
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"
         facts[name] = f"{facts[name]} {lacking}" if name in facts else lacking
+    words = class_words(summary["priorities"])
     for name, row in summary["time_to_capacity_seconds"].items():
         still = f"; {row['still_waiting']:,} pods still wait" if row["still_waiting"] else ""
-        facts[f"{name} waits"] = (
+        facts[f"{words[name]} waits"] = (
             f"half within {clock(row['p50'])}, 90% within {clock(row['p90'])}, 99% within {clock(row['p99'])}, "
             f"slowest {clock(row['max'])}{still}"
         )
@@ -57,6 +59,6 @@ def tell_verdicts(finished: Finished) -> None:
     """One line per expectation on standard error."""
     for clause in finished.run.scenario.expect:
         problem = clause.judge(finished.run)
-        said = ", ".join(f"{key}: {value}" for key, value in plain(clause).items() if key != clause.TAG[0])
+        said = ", ".join(f"{key}: {value}" for key, value in promise(clause).items())
         verdict = f"FAIL  {clause.TAG[1]}: {problem}" if problem else f"PASS  {clause.TAG[1]} {said}".rstrip()
         typer.echo(verdict, err=True)

@@ -26,15 +26,20 @@ from bigfleet.transport.process import run_until_signal
 
 HELP = """Run a shard: hold the sessions of many clusters' operators, decide, and act through providers.
 
-    bigfleet shard --provider aws-eu=10.0.0.5:9000 --data-dir /var/lib/bigfleet
+    bigfleet shard --fake-provider
 
-On one machine, with a pretend fleet and nothing to lose:
+A pretend fleet on this machine, nothing to lose. Your own provider on this machine:
 
-    bigfleet shard --fake-provider --listen 127.0.0.1:7780 --metrics-addr 127.0.0.1:8780
+    bigfleet shard --provider aws-eu=127.0.0.1:9000
 
-Plaintext is served on loopback and unix sockets only; elsewhere give --tls-cert, --tls-key and --tls-ca (the
-certificate carries bigfleet://shard/ID), or --insecure. Every flag is also a key of --config FILE, without the
-dashes in front; flags win. Durations read 250ms, 10s, 1m30s; switches take =true or =false.
+Without certificates a shard listens on 127.0.0.1 and dials nothing beyond this machine. With them, on all addresses:
+
+    bigfleet shard --provider aws-eu=10.0.0.5:9000 --tls-ca certs/ca.crt \\
+      --tls-cert certs/shard-shard-0.crt --tls-key certs/shard-shard-0.key
+
+`bigfleetctl certs` makes such files (the certificate carries bigfleet://shard/ID); --insecure does without. Every flag
+is also a key of --config FILE, without the dashes in front; flags win. Durations read 250ms, 10s, 1m30s; switches take
+=true or =false.
 
 Watch /readyz until every provider has listed its machines, then the metrics. SIGTERM ends it in order.
 

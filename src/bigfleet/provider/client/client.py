@@ -23,6 +23,7 @@ from bigfleet.provider.client.listing import Listing
 from bigfleet.provider.client.metrics import RpcMetrics
 from bigfleet.provider.client.plan import ListPlan, ListQuery, Paging
 from bigfleet.provider.client.retry import RetryPolicy, pause_before_retry
+from bigfleet.transport.advice import with_advice
 from bigfleet.wire import provider_pb2 as pb
 
 R = TypeVar("R")
@@ -217,7 +218,7 @@ class ProviderClient:
                     self.name,
                     method,
                     failure.code().name,
-                    failure.details() or "",
+                    with_advice(failure.details() or "", "provider"),
                     machine_id=machine_id,
                     secret=secret,
                 )

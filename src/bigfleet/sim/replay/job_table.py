@@ -18,32 +18,22 @@ from pathlib import Path
 from bigfleet.model.quantity import QuantityError, from_units, to_units
 from bigfleet.sim.document.document import Amounts, DocumentError, Dollars, item, text_of
 from bigfleet.sim.document.text import label
+from bigfleet.sim.replay.column_units import SIZES, SUFFIXES, CpuUnit, MemoryUnit, TimeUnit, Unit, unit_of
 from bigfleet.sim.scenario.shapes import PodShape
 from bigfleet.virtual.kernel import HOUR, MINUTE, SECOND
 
 DELIMITERS = ",;\t|"
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2}):(\d{2}(?:\.\d+)?)")
 """A duration as batch systems print it: days-hours:minutes:seconds."""
-
-
-class MemoryUnit(StrEnum):
-    """What a bare number in the memory column means."""
-
-    BYTES = "bytes"
-    MIB = "MiB"
-    GIB = "GiB"
-
-
-class TimeUnit(StrEnum):
-    """What a bare number in a time column means."""
-
-    SECONDS = "s"
-    MINUTES = "m"
-    HOURS = "h"
-
-
-_SUFFIXES = {MemoryUnit.BYTES: "", MemoryUnit.MIB: "Mi", MemoryUnit.GIB: "Gi"}
-_SIZES = {TimeUnit.SECONDS: SECOND, TimeUnit.MINUTES: MINUTE, TimeUnit.HOURS: HOUR}
+_UNITS: dict[str, tuple[str, StrEnum]] = {
+    "arrival": ("time_unit", TimeUnit.SECONDS),
+    "duration": ("time_unit", TimeUnit.SECONDS),
+    "cpu": ("cpu_unit", CpuUnit.CORES),
+    "memory": ("memory_unit", MemoryUnit.GIB),
+}
+"""Per column: the key of the map that says its unit, and the unit where nothing says one."""
+_LARGEST = {"cpu": "4k", "memory": "64Ti"}
+"""More than any one machine has. A larger number whose unit nobody said was meant in another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +64,15 @@ class JobTable:
     """How to read a CSV of jobs."""
 
     columns: Columns = item("which column holds what", default=Columns())
-    time_unit: TimeUnit = item("unit of bare numbers in time columns", default=TimeUnit.SECONDS)
-    memory_unit: MemoryUnit = item("unit of bare numbers in the memory column", default=MemoryUnit.GIB)
+    time_unit: TimeUnit | None = item(
+        "unit of bare numbers in time columns; left out, by the column's name (run_minutes), else seconds", default=None
+    )
+    cpu_unit: CpuUnit | None = item(
+        "unit of bare numbers in the cpu column; left out, by the column's name (cpu_milli), else cores", default=None
+    )
+    memory_unit: MemoryUnit | None = item(
+        "unit of bare numbers in the memory column; left out, by the column's name (mem_mib), else GiB", default=None
+    )
     priorities: dict[str, PriorityLevel] = item("meaning of the priority column's values", default={})
     cluster: str = item("the cluster of rows that name none", default="cluster")
     gpu_resource: str = item("the resource a GPU is", default="nvidia.com/gpu")
@@ -99,9 +96,10 @@ def read_jobs(path: Path, table: JobTable) -> Iterator[Job]:
     delimiter = max(DELIMITERS, key=head.count)
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     _check_header(path.name, list(lines.fieldnames or ()), table.columns)
+    units = _Units(table)
     try:
         for row in lines:
-            yield _job(_Cells(path.name, lines.line_num, row), table)
+            yield _job(_Cells(path.name, lines.line_num, row, units), table)
     except csv.Error as error:
         raise DocumentError(f"{path.name}:{lines.line_num}: not CSV: {error}") from error
 
@@ -117,8 +115,8 @@ def _check_header(where: str, header: list[str], columns: Columns) -> None:
 def _job(cells: _Cells, table: JobTable) -> Job:
     columns = table.columns
     return Job(
-        arrival=cells.instant(columns.arrival, _SIZES[table.time_unit]),
-        duration=cells.duration(columns.duration, _SIZES[table.time_unit]) if cells.has(columns.duration) else None,
+        arrival=cells.instant(columns.arrival),
+        duration=cells.duration(columns.duration) if cells.has(columns.duration) else None,
         cluster=label(cells.text(columns.cluster, table.cluster)),
         pods=cells.whole(columns.pods, 1, low=1),
         shape=_shape(cells, table),
@@ -129,9 +127,9 @@ def _shape(cells: _Cells, table: JobTable) -> PodShape:
     columns = table.columns
     amounts: dict[str, str] = {}
     if cells.has(columns.cpu):
-        amounts["cpu"] = cells.quantity(columns.cpu, "cpu", "")
+        amounts["cpu"] = cells.quantity(columns.cpu, "cpu")
     if cells.has(columns.memory):
-        amounts["memory"] = cells.quantity(columns.memory, "memory", _SUFFIXES[table.memory_unit])
+        amounts["memory"] = cells.quantity(columns.memory, "memory")
     if cells.has(columns.gpus) and cells.whole(columns.gpus, 0, low=0):
         amounts[table.gpu_resource] = str(cells.whole(columns.gpus, 0, low=0))
     amounts = {name: amount for name, amount in amounts.items() if to_units(name, amount, round_up=True)}
@@ -150,11 +148,26 @@ def _shape(cells: _Cells, table: JobTable) -> PodShape:
     )
 
 
+class _Units:
+    """The units of a table's columns, looked up when the first bare number is met: dates and quantities need none."""
+
+    def __init__(self, table: JobTable) -> None:
+        self._table = table
+        self._found: dict[str, Unit] = {}
+
+    def of(self, field: str) -> Unit:
+        if field not in self._found:
+            option, default = _UNITS[field]
+            column, given = getattr(self._table.columns, field), getattr(self._table, option)
+            self._found[field] = unit_of(field, column, option, given, default)
+        return self._found[field]
+
+
 class _Cells:
     """One row."""
 
-    def __init__(self, where: str, line: int, row: Mapping[str, str | None]) -> None:
-        self._where, self._line, self._row = where, line, row
+    def __init__(self, where: str, line: int, row: Mapping[str, str | None], units: _Units) -> None:
+        self._where, self._line, self._row, self._units = where, line, row, units
 
     def has(self, column: str) -> bool:
         return bool((self._row.get(column) or "").strip())
@@ -168,38 +181,55 @@ class _Cells:
             raise self.refuse(column, accepted or f"a whole number of at least {low}")
         return math.ceil(value)
 
-    def quantity(self, column: str, resource: str, suffix: str) -> str:
-        text = self.text(column, "0")
+    def quantity(self, column: str, resource: str) -> str:
+        text, guessed = self.text(column, "0"), False
         if text.replace(".", "", 1).isdigit():
-            text += suffix
+            unit = self._unit(resource)
+            text, guessed = text + SUFFIXES[unit.of], not unit.said
         try:
             units = to_units(resource, text, round_up=True)
         except QuantityError:
             raise self.refuse(column, "a number or a quantity such as 500m or 4Gi") from None
         if units < 0:
             raise self.refuse(column, "an amount of at least 0")
+        if guessed and units > to_units(resource, _LARGEST[resource], round_up=True):
+            option, default = _UNITS[resource]
+            raise self.refuse(
+                column,
+                f"{option}, one of {', '.join(type(default))}: no machine has so many {default}, and nothing else says"
+                " what the number is in",
+            )
         return from_units(resource, units)
 
-    def instant(self, column: str, unit: int) -> int:
+    def instant(self, column: str) -> int:
         """A moment. Dates without a zone are taken as UTC, so that the same file means the same everywhere."""
         text = self.text(column, "")
         if (number := self._number(text)) is not None:
-            return round(number * unit)
+            return round(number * self._size("arrival"))
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise self.refuse(column, "a number or a date such as 2026-01-31T08:00:00+00:00") from None
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * SECOND)
 
-    def duration(self, column: str, unit: int) -> int:
+    def duration(self, column: str) -> int:
         text = self.text(column, "")
         number, clock = self._number(text), _CLOCK.fullmatch(text)
         if number is not None and number >= 0:
-            return round(number * unit)
+            return round(number * self._size("duration"))
         if clock is not None:
             days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
             return round((days * 24 * HOUR) + hours * HOUR + minutes * MINUTE + seconds * SECOND)
         raise self.refuse(column, "a number of at least 0, or a duration such as 01:30:00 or 2-00:00:00")
+
+    def _size(self, field: str) -> int:
+        return SIZES[TimeUnit(self._unit(field).of)]
+
+    def _unit(self, field: str) -> Unit:
+        try:
+            return self._units.of(field)
+        except ValueError as error:
+            raise DocumentError(f"{self._where}:{self._line}: {error}") from error
 
     def refuse(self, column: str, accepted: str) -> DocumentError:
         given = self._row.get(column) or ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigfleet.sim.report.axes import clock, count, dollars
+from bigfleet.sim.scenario.shapes import class_words
 from bigfleet.sim.world.meter import Sample
 from bigfleet.virtual.kernel import SECOND
 
@@ -77,8 +78,9 @@ def _cost(summary: dict[str, Any]) -> Answer:
 
 def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
     waits, pods = summary["time_to_capacity_seconds"], summary["pods"]
+    words = class_words(summary.get("priorities", {}))
     sentences = [
-        f"{name.capitalize()} pods: half ran {_wait(row['p50'])}, 99% {_wait(row['p99'])}."
+        f"{words[name].capitalize()} pods: half ran {_wait(row['p50'])}, 99% {_wait(row['p99'])}."
         for name, row in waits.items()
     ]
     worst = max(started(samples), key=lambda sample: sample.waiting, default=None)
@@ -91,7 +93,7 @@ def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
     rows = f", {_of(summary['shortfalls'], 'row')} of demand short" if summary["shortfalls"] else ""
     sentences.append(f"{still} at the end{rows}.")
     if base := summary.get("baseline"):
-        others = ", ".join(f"{name} {_wait(wait)}" for name, wait in base["time_to_capacity_p99"].items())
+        others = ", ".join(f"{words[name]} {_wait(wait)}" for name, wait in base["time_to_capacity_p99"].items())
         sentences.append(f"With {SHARDINGS[base['sharding']]} 99% run: {others}.")
     slowest = _wait(max((row["max"] for row in waits.values()), default=0.0))
     glance = f"{_of(left, 'pod')} to the end" if left else f"All ran {slowest}" if waits else "Nobody"
@@ -107,7 +109,9 @@ def _interrupted(summary: dict[str, Any]) -> Answer:
         sentences.append(
             ", ".join(f"{count(n)} {CAUSES.get(cause, cause)}" for cause, n in found["pods"].items()) + "."
         )
-        sentences.append(f"By class: {', '.join(f'{count(n)} {name}' for name, n in found['by_class'].items())}.")
+        words = class_words(summary.get("priorities", {}))
+        by_class = ", ".join(f"{count(n)} {words[name]}" for name, n in found["by_class"].items())
+        sentences.append(f"By class: {by_class}.")
     else:
         sentences.append("No running pod was thrown out.")
     if lost:

@@ -6,7 +6,7 @@ to look at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bigfleet.sim.report.answers import CAUSES, started
@@ -14,7 +14,7 @@ from bigfleet.sim.report.axes import COUNT, DOLLARS, SECONDS, Unit, clock, count
 from bigfleet.sim.report.plot_frame import Axes, Mark
 from bigfleet.sim.report.plots import Series, areas, bars, lines
 from bigfleet.sim.scenario.scenario import Scenario
-from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES
+from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES, class_words
 from bigfleet.sim.scenario.steps import Step
 from bigfleet.sim.world.meter import ACTIONS, MARKETS, Sample
 from bigfleet.virtual.kernel import SECOND
@@ -40,7 +40,11 @@ _ENDS = ("for_", "down", "repaired_after")
 class Charts:
     """The plots of one run."""
 
-    def __init__(self, samples: Sequence[Sample], marks: Sequence[Mark] = ()) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], marks: Sequence[Mark] = (), words: Mapping[str, str] | None = None
+    ) -> None:
+        """`words` are the classes as this run must call them; else by their own names."""
+        self._words = class_words({}) if words is None else words
         self._samples = samples
         self._marks = marks
         self._times = [sample.at / SECOND for sample in samples]
@@ -55,7 +59,7 @@ class Charts:
                 continue
             rest = [max(0.0, all_ - some) for all_, some in zip(wanted, running, strict=True)]
             parts = [Series("running", running, "blue"), Series("waiting", rest, "red")]
-            pictures.append(areas(self._axes(f"{name} pods wanted", height=110), parts))
+            pictures.append(areas(self._axes(f"{self._words[name]} pods wanted", height=110), parts))
         return "".join(pictures) or _nothing("Nobody ever wanted a pod.")
 
     def waiting(self) -> str:
@@ -63,6 +67,7 @@ class Charts:
         parts = self._parts(
             PRIORITY_CLASSES, lambda sample, name: sample.live.get(name, 0) - sample.running.get(name, 0), CLASS_COLOURS
         )
+        parts = [replace(each, name=self._words[each.name]) for each in parts]
         if not parts:
             return _nothing("No pod was seen waiting.")
         most = max(sample.waiting for sample in started(self._samples))

@@ -13,7 +13,9 @@ from bigfleet.sim.document.text import plain
 from bigfleet.sim.report.answers import SHARDINGS, Answer, answers
 from bigfleet.sim.report.axes import clock
 from bigfleet.sim.report.charts import Charts, marks_of, step_name
+from bigfleet.sim.scenario.expectations import promise
 from bigfleet.sim.scenario.scenario import Scenario
+from bigfleet.sim.scenario.shapes import class_words
 from bigfleet.sim.world.simulation import Simulation
 from bigfleet.virtual.kernel import SECOND
 
@@ -25,7 +27,7 @@ _PLOTS = re.compile(r'(?:<svg class="plot".*?</svg>)+', re.S)
 def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None = None) -> str:
     """The whole page."""
     scenario, samples = run.scenario, run.meter.samples
-    charts = Charts(samples, marks_of(scenario))
+    charts = Charts(samples, marks_of(scenario), class_words(summary["priorities"]))
     other = SHARDINGS[baseline.scenario.sharding.value] if baseline else ""
     parts = [
         f"<h1>{text(scenario.name)}</h1><p>{text(scenario.description)}</p>",
@@ -130,9 +132,10 @@ def _answer(each: Answer) -> str:
 
 def _classes(summary: dict[str, Any]) -> str:
     waits, interrupted = summary["time_to_capacity_seconds"], summary["interruptions"]["by_class"]
+    words = class_words(summary["priorities"])
     rows = [
         (
-            name,
+            words[name],
             f"{row['pods']:,}",
             *(clock(row[each]) for each in ("p50", "p90", "p99", "max")),
             f"{row['still_waiting']:,}",
@@ -178,7 +181,7 @@ def _steps(scenario: Scenario) -> str:
 def _expectations(run: Simulation) -> str:
     rows = []
     for clause in run.scenario.expect:
-        facts = {name: value for name, value in plain(clause).items() if name != "check"}
+        facts = promise(clause)
         problem = clause.judge(run)
         meaning = (type(clause).__doc__ or "").strip().splitlines()[0].replace("`", "")
         verdict = f"failed: {problem}" if problem else "held"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from bigfleet.model.duration import spelled
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.document.document import Nanoseconds, item
-from bigfleet.sim.document.text import instant
+from bigfleet.sim.document.text import instant, plain
 
 
 class Outcome(Protocol):
@@ -210,6 +210,8 @@ class NoShortfall:
     """Demand of at least a priority is never short once the run has warmed up."""
 
     TAG: ClassVar = ("check", "no-shortfall")
+    # Without its priority the verdict would deny a shortfall of less important demand that the summary shows.
+    ALWAYS_TOLD: ClassVar = ("priority_at_least",)
 
     priority_at_least: int = item("the priority", default=1_000_000)
     after: Nanoseconds = item("how long warming up takes", default=Nanoseconds(0))
@@ -353,6 +355,13 @@ Expectation = (
     | AcquiredPerLoss
     | NothingLeaked
 )
+
+
+def promise(clause: Expectation) -> dict[str, Any]:
+    """What a clause says, for its verdict: whatever differs from the default, and what it never leaves unsaid."""
+    said = {name: value for name, value in plain(clause).items() if name != clause.TAG[0]}
+    unsaid = [name for name in getattr(clause, "ALWAYS_TOLD", ()) if name not in said]
+    return {**{name: getattr(clause, name) for name in unsaid}, **said}
 
 
 def _demand_one(clause: object, *bounds: str) -> None:

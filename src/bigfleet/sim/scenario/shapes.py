@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -121,6 +122,23 @@ def priority_class(priority: int) -> str:
 
 
 PRIORITY_CLASSES = ("critical", "service", "batch", "other")
+_NAMED_FOR = {"critical": 1_000_000, "service": 1_000, "batch": 100, "other": 0}
+
+
+def class_words(priorities: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """What to call the pods of each class, by the lowest and highest priority they have.
+
+    A class is a band of priorities; its name is only true of pods at the priority it is named for. Batch work at
+    priority 100,000 falls into the band of services and must not be called one.
+    """
+    words = {name: name for name in PRIORITY_CLASSES}
+    for name, (low, high) in priorities.items():
+        if low == high != _NAMED_FOR[name]:
+            words[name] = f"priority {low:,}"
+        elif low != high:
+            words[name] = f"priority {low:,} to {high:,}"
+    return words
+
 
 _WHEN = {
     Unsatisfiable.DO_NOT_SCHEDULE: WhenUnsatisfiable.DO_NOT_SCHEDULE,

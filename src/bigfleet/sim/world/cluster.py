@@ -44,6 +44,8 @@ class Cluster:
         self.podsets: dict[str, PodSet] = {}
         self.nodes: dict[str, Node] = {}
         self.live: dict[str, int] = {}
+        # Per class the lowest and highest priority of its pods.
+        self.priorities: dict[str, tuple[int, int]] = {}
         self.running: dict[str, int] = {}
         self.used = [0] * len(kinds.resources)
         self.capacity = [0] * len(kinds.resources)
@@ -283,8 +285,10 @@ class Cluster:
         if count <= 0:
             return
         self._wait(podset, count, now)
-        name = podset.kind.priority_class
+        name, priority = podset.kind.priority_class, podset.kind.priority
         self.live[name] = self.live.get(name, 0) + count
+        low, high = self.priorities.get(name, (priority, priority))
+        self.priorities[name] = (min(low, priority), max(high, priority))
         self._demand(podset, count, pending=True)
 
     def _wait(self, podset: PodSet, count: int, now: int) -> None:

@@ -287,6 +287,15 @@ class Simulation:
         found = [verdict for shard in short for verdict in self._latest[shard].verdicts.unmet()]
         return sorted(found, key=lambda verdict: (-verdict.priority, verdict.key.cluster, verdict.key.fingerprint))
 
+    def priorities(self) -> dict[str, tuple[int, int]]:
+        """The lowest and highest priority that pods of each class ever had."""
+        found: dict[str, tuple[int, int]] = {}
+        for cluster in self.clusters.values():
+            for name, (low, high) in cluster.priorities.items():
+                known = found.get(name, (low, high))
+                found[name] = (min(low, known[0]), max(high, known[1]))
+        return found
+
     def shortfall_range(self, since: int, priority: int) -> tuple[int, int]:
         return self.meter.shortfall_range(since, priority)
 

@@ -22,7 +22,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
     failures = run.failures()
     live, running = run.pods("", "")
     hours = run.end / HOUR
-    waits = meter.waited_classes()
+    waits, found = meter.waited_classes(), run.priorities()
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "seed": scenario.seed,
@@ -37,6 +37,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "serving_machines": _over_time(
             [sample.states.get("Configured", 0) + sample.states.get("Configuring", 0) for sample in meter.samples]
         ),
+        "priorities": {name: list(found[name]) for name in PRIORITY_CLASSES if name in found},
         "pods": {"live": live, "running": running, "started": meter.bound_pods},
         "dollars": {
             "total": round(meter.dollars, 4),
