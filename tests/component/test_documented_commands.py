@@ -18,9 +18,6 @@ from typing import Any
 import pytest
 import typer.main
 
-from bigfleet.cli.faux import replay as fauxctl_replay
-from bigfleet.cli.faux import scenarios as fauxctl_commands
-from bigfleet.cli.faux import soak as fauxctl_soak
 from tests.strategies.documents import SHELL, Block, blocks, missing_output
 from tests.strategies.terminal import Terminal, own_network
 
@@ -171,10 +168,6 @@ def commands() -> dict[str, Any]:
         for row in getattr(module, "SUBCOMMANDS", ()):
             path, _, name = row.module.partition(":")
             gather(found, f"{program} {row.name}", getattr(importlib.import_module(path), name or "app"))
-    if "fauxctl" not in found:
-        gather(found, "fauxctl", fauxctl_commands.app)
-        gather(found, "fauxctl replay", fauxctl_replay.replay)
-        gather(found, "fauxctl soak", fauxctl_soak.soak)
     return found
 
 

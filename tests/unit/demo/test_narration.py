@@ -197,7 +197,7 @@ def test_a_shortfall_says_what_is_missing_and_why() -> None:
         reason=UnmetReason.AWAITING_DRAIN,
     )
     assert shortfall(short) == (
-        "research's nightly (batch) is short of 409.5 vCPU, 8 GiB memory: machines are being drained for it"
+        "research's nightly (batch) is short of 409.5 vCPU, 8 GiB: machines are being drained for it"
     )
     assert "user data" in shortfall(replace(short, reason=None))
 
