@@ -16,6 +16,8 @@ BASE = (
     "bigfleet.provider.fake",
     "bigfleet.provider.conformance.cli",
     "bigfleet.virtual.kernel",
+    "bigfleet.operator.core.session",
+    "bigfleet.operator.session_codec",
     "bigfleet.cli.bigfleet",
     "bigfleet.cli.bigfleetctl",
 )
