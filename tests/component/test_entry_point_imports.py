@@ -25,6 +25,8 @@ BASE = (
     "bigfleet.provider.client",
     "bigfleet.provider.fake",
     "bigfleet.virtual.kernel",
+    "bigfleet.operator.core.session",
+    "bigfleet.operator.session_codec",
     "bigfleet.cli.bigfleet",
     "bigfleet.cli.bigfleetctl",
     "bigfleet.cli.fauxctl",

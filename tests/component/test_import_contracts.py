@@ -33,6 +33,8 @@ def test_the_tree_keeps_its_contracts(copy: Path) -> None:
     [
         ("model/quantity.py", "import asyncio", "Pure cores"),
         ("engine/policy.py", "import time", "Pure cores"),
+        ("operator/core/session.py", "import time", "Pure cores"),
+        ("operator/session_codec.py", "import numpy", "The operator runs without engine and NumPy"),
         ("model/penalty.py", "import bigfleet.engine.policy", "Layers"),
         ("transport/address.py", "import bigfleet.model.quantity", "Leaves"),
         ("virtual/kernel.py", "import bigfleet.provider.client", "Leaves"),

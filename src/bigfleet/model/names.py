@@ -29,6 +29,8 @@ RESYNC_END = "resync-end"
 ACK_OUTCOMES = "ack-outcomes"
 NODE_REPORTS = "node-reports"
 REFERRALS = "referrals"
+# Every row says how many units it wants, how many run and how many have no room; nodes are told in full.
+PLACEMENT = "placement"
 OPERATOR_CAPABILITIES = (DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END, ACK_OUTCOMES, NODE_REPORTS, REFERRALS)
 # Trailing metadata of FAILED_PRECONDITION: the host:port that serves what was asked for.
 REDIRECT = "bigfleet-redirect"

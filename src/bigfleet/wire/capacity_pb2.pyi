@@ -124,9 +124,12 @@ class ClusterCapacityNeeds(_message.Message):
     TIMESTAMP_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     NEEDS_FIELD_NUMBER: _builtins.int
     NODE_OVERHEAD_FIELD_NUMBER: _builtins.int
+    MIRROR_VERSION_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """equals the session's Hello.cluster_id"""
     timestamp_unix_nanos: _builtins.int
+    mirror_version: _builtins.int
+    """state of the operator's mirror of nodes and pods these rows were read from"""
     @_builtins.property
     def needs(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityNeed]: ...
     @_builtins.property
@@ -140,10 +143,11 @@ class ClusterCapacityNeeds(_message.Message):
         timestamp_unix_nanos: _builtins.int = ...,
         needs: _abc.Iterable[Global___CapacityNeed] | None = ...,
         node_overhead: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        mirror_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "needs", b"needs", "node_overhead", b"node_overhead", "timestamp_unix_nanos", b"timestamp_unix_nanos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "mirror_version", b"mirror_version", "needs", b"needs", "node_overhead", b"node_overhead", "timestamp_unix_nanos", b"timestamp_unix_nanos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,6 +199,26 @@ class CapacityNeed(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class DomainUnitsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     AGGREGATE_RESOURCES_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
@@ -204,12 +228,23 @@ class CapacityNeed(_message.Message):
     MIN_UNIT_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     TOLERATIONS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    STRANDED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    DOMAIN_UNITS_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     """larger is served first"""
     interruption_penalty_bucket: Global___PenaltyBucket.ValueType
     reclamation_penalty_bucket: Global___PenaltyBucket.ValueType
     group: _builtins.str
     """gang identity, set only beside a SAME requirement; compare, never parse"""
+    count: _builtins.int
+    """units wanted, each of min_unit; 0 means a sum of unknown units"""
+    stranded: _builtins.int
+    """of them: without room on any node of the cluster"""
+    running: _builtins.int
+    """of them: bound to a node"""
     @_builtins.property
     def requirements(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorRequirement]:
         """all must hold"""
@@ -226,6 +261,14 @@ class CapacityNeed(_message.Message):
 
     @_builtins.property
     def tolerations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Toleration]: ...
+    @_builtins.property
+    def domain_units(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """domain to units there: of a strict spread's key, or where a gang runs"""
+
+    @_builtins.property
+    def exclusive(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """two units that share a token never share a machine"""
+
     def __init__(
         self,
         *,
@@ -238,10 +281,15 @@ class CapacityNeed(_message.Message):
         min_unit: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         group: _builtins.str = ...,
         tolerations: _abc.Iterable[Global___Toleration] | None = ...,
+        count: _builtins.int = ...,
+        stranded: _builtins.int = ...,
+        running: _builtins.int = ...,
+        domain_units: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        exclusive: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregate_resources", b"aggregate_resources", "group", b"group", "interruption_penalty_bucket", b"interruption_penalty_bucket", "min_unit", b"min_unit", "priority", b"priority", "reclamation_penalty_bucket", b"reclamation_penalty_bucket", "requirements", b"requirements", "spread", b"spread", "tolerations", b"tolerations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregate_resources", b"aggregate_resources", "count", b"count", "domain_units", b"domain_units", "exclusive", b"exclusive", "group", b"group", "interruption_penalty_bucket", b"interruption_penalty_bucket", "min_unit", b"min_unit", "priority", b"priority", "reclamation_penalty_bucket", b"reclamation_penalty_bucket", "requirements", b"requirements", "running", b"running", "spread", b"spread", "stranded", b"stranded", "tolerations", b"tolerations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

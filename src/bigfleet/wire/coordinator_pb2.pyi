@@ -707,6 +707,26 @@ Global___ShardSummary: _TypeAlias = ShardSummary  # noqa: Y015
 class Shortfall(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MinUnitEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     DEFICIT_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
@@ -717,6 +737,10 @@ class Shortfall(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     TOPOLOGY_CONSTRAINED_FIELD_NUMBER: _builtins.int
+    MIN_UNIT_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    COMING_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     age_cycles: _builtins.int
     interruption_penalty_bucket: _capacity_pb2.PenaltyBucket.ValueType
@@ -726,10 +750,18 @@ class Shortfall(_message.Message):
     age_seconds: _builtins.int
     topology_constrained: _builtins.bool
     """SAME or strict spread: capacity elsewhere does not help by itself"""
+    units: _builtins.int
+    """missing, each of min_unit; 0 where demand is a sum"""
+    coming: _builtins.int
+    """units that machines on their way will carry"""
+    cause: _builtins.str
+    """UnmetReason in lower case without its prefix"""
     @_builtins.property
     def requirements(self) -> _containers.RepeatedCompositeFieldContainer[_capacity_pb2.NodeSelectorRequirement]: ...
     @_builtins.property
     def deficit(self) -> _provider_pb2.Resources: ...
+    @_builtins.property
+    def min_unit(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -743,10 +775,14 @@ class Shortfall(_message.Message):
         fingerprint: _builtins.str = ...,
         age_seconds: _builtins.int = ...,
         topology_constrained: _builtins.bool = ...,
+        min_unit: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        units: _builtins.int = ...,
+        coming: _builtins.int = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deficit", b"deficit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_cycles", b"age_cycles", "age_seconds", b"age_seconds", "cluster_id", b"cluster_id", "deficit", b"deficit", "fingerprint", b"fingerprint", "group", b"group", "interruption_penalty_bucket", b"interruption_penalty_bucket", "priority", b"priority", "requirements", b"requirements", "topology_constrained", b"topology_constrained"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_cycles", b"age_cycles", "age_seconds", b"age_seconds", "cause", b"cause", "cluster_id", b"cluster_id", "coming", b"coming", "deficit", b"deficit", "fingerprint", b"fingerprint", "group", b"group", "interruption_penalty_bucket", b"interruption_penalty_bucket", "min_unit", b"min_unit", "priority", b"priority", "requirements", b"requirements", "topology_constrained", b"topology_constrained", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1041,11 +1077,18 @@ class FreeCell(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     CAPACITY_TYPE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    ALLOCATABLE_FIELD_NUMBER: _builtins.int
+    PRICE_PER_HOUR_FIELD_NUMBER: _builtins.int
+    INTERRUPTION_PROBABILITY_FIELD_NUMBER: _builtins.int
     instance_type: _builtins.str
     zone: _builtins.str
     state: _provider_pb2.MachineState.ValueType
     capacity_type: _provider_pb2.CapacityType.ValueType
     count: _builtins.int
+    price_per_hour: _builtins.float
+    interruption_probability: _builtins.float
+    @_builtins.property
+    def allocatable(self) -> _provider_pb2.Resources: ...
     def __init__(
         self,
         *,
@@ -1054,10 +1097,13 @@ class FreeCell(_message.Message):
         state: _provider_pb2.MachineState.ValueType = ...,
         capacity_type: _provider_pb2.CapacityType.ValueType = ...,
         count: _builtins.int = ...,
+        allocatable: _provider_pb2.Resources | None = ...,
+        price_per_hour: _builtins.float = ...,
+        interruption_probability: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_type", b"capacity_type", "count", b"count", "instance_type", b"instance_type", "state", b"state", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity_type", b"capacity_type", "count", b"count", "instance_type", b"instance_type", "interruption_probability", b"interruption_probability", "price_per_hour", b"price_per_hour", "state", b"state", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -105,6 +105,8 @@ class ShardMessage(_message.Message):
     AVAILABLE_CAPACITY_FIELD_NUMBER: _builtins.int
     RESYNC_END_FIELD_NUMBER: _builtins.int
     RECLAIM_CANCEL_FIELD_NUMBER: _builtins.int
+    NODE_LOST_FIELD_NUMBER: _builtins.int
+    NODE_CLOSING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ack(self) -> Global___Acknowledgement: ...
     @_builtins.property
@@ -123,6 +125,10 @@ class ShardMessage(_message.Message):
     def resync_end(self) -> Global___ResyncEnd: ...
     @_builtins.property
     def reclaim_cancel(self) -> Global___ReclaimCancel: ...
+    @_builtins.property
+    def node_lost(self) -> Global___NodeLost: ...
+    @_builtins.property
+    def node_closing(self) -> Global___NodeClosing: ...
     def __init__(
         self,
         *,
@@ -133,12 +139,14 @@ class ShardMessage(_message.Message):
         available_capacity: Global___AvailableCapacityUpdate | None = ...,
         resync_end: Global___ResyncEnd | None = ...,
         reclaim_cancel: Global___ReclaimCancel | None = ...,
+        node_lost: Global___NodeLost | None = ...,
+        node_closing: Global___NodeClosing | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "available_capacity", b"available_capacity", "bootstrap_request", b"bootstrap_request", "node_state_update", b"node_state_update", "payload", b"payload", "reclaim_cancel", b"reclaim_cancel", "reclaim_instruction", b"reclaim_instruction", "resync_end", b"resync_end"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "available_capacity", b"available_capacity", "bootstrap_request", b"bootstrap_request", "node_closing", b"node_closing", "node_lost", b"node_lost", "node_state_update", b"node_state_update", "payload", b"payload", "reclaim_cancel", b"reclaim_cancel", "reclaim_instruction", b"reclaim_instruction", "resync_end", b"resync_end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "available_capacity", b"available_capacity", "bootstrap_request", b"bootstrap_request", "node_state_update", b"node_state_update", "payload", b"payload", "reclaim_cancel", b"reclaim_cancel", "reclaim_instruction", b"reclaim_instruction", "resync_end", b"resync_end"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "available_capacity", b"available_capacity", "bootstrap_request", b"bootstrap_request", "node_closing", b"node_closing", "node_lost", b"node_lost", "node_state_update", b"node_state_update", "payload", b"payload", "reclaim_cancel", b"reclaim_cancel", "reclaim_instruction", b"reclaim_instruction", "resync_end", b"resync_end"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["ack", "bootstrap_request", "reclaim_instruction", "node_state_update", "available_capacity", "resync_end", "reclaim_cancel"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["ack", "bootstrap_request", "reclaim_instruction", "node_state_update", "available_capacity", "resync_end", "reclaim_cancel", "node_lost", "node_closing"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -340,10 +348,13 @@ class ReclaimInstruction(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     GRACE_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
     PREEMPTOR_PRIORITY_FIELD_NUMBER: _builtins.int
+    VOLUNTARY_FIELD_NUMBER: _builtins.int
     instruction_id: _builtins.str
     grace_period_seconds: _builtins.int
     preemptor_priority: _builtins.int
     """0 when nobody preempts"""
+    voluntary: _builtins.bool
+    """the operator may answer OUTCOME_REFUSED; preemption and loss are never voluntary"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -353,10 +364,11 @@ class ReclaimInstruction(_message.Message):
         nodes: _abc.Iterable[_builtins.str] | None = ...,
         grace_period_seconds: _builtins.int = ...,
         preemptor_priority: _builtins.int = ...,
+        voluntary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_period_seconds", b"grace_period_seconds", "instruction_id", b"instruction_id", "nodes", b"nodes", "preemptor_priority", b"preemptor_priority"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_period_seconds", b"grace_period_seconds", "instruction_id", b"instruction_id", "nodes", b"nodes", "preemptor_priority", b"preemptor_priority", "voluntary", b"voluntary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -532,6 +544,8 @@ class DrainReport(_message.Message):
         """the node was uncordoned after ReclaimCancel"""
         OUTCOME_FAILED: DrainReport._Outcome.ValueType  # 4
         """the cluster refused, e.g. eviction forbidden"""
+        OUTCOME_REFUSED: DrainReport._Outcome.ValueType  # 5
+        """nothing was evicted: its pods have no room elsewhere now"""
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
     OUTCOME_UNSPECIFIED: DrainReport.Outcome.ValueType  # 0
@@ -542,6 +556,8 @@ class DrainReport(_message.Message):
     """the node was uncordoned after ReclaimCancel"""
     OUTCOME_FAILED: DrainReport.Outcome.ValueType  # 4
     """the cluster refused, e.g. eviction forbidden"""
+    OUTCOME_REFUSED: DrainReport.Outcome.ValueType  # 5
+    """nothing was evicted: its pods have no room elsewhere now"""
 
     INSTRUCTION_ID_FIELD_NUMBER: _builtins.int
     MACHINE_ID_FIELD_NUMBER: _builtins.int
@@ -573,11 +589,62 @@ class NodeReport(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class UsedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AllocatableEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MACHINE_ID_FIELD_NUMBER: _builtins.int
     NODE_NAME_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
     EMPTY_FIELD_NUMBER: _builtins.int
     MAX_POD_PRIORITY_FIELD_NUMBER: _builtins.int
+    REMOVABLE_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    ALLOCATABLE_FIELD_NUMBER: _builtins.int
+    RECLAMATION_DOLLARS_FIELD_NUMBER: _builtins.int
+    INTERRUPTION_DOLLARS_FIELD_NUMBER: _builtins.int
+    PINNED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    PROFILES_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    CLOSING_SINCE_FIELD_NUMBER: _builtins.int
+    MIRROR_VERSION_FIELD_NUMBER: _builtins.int
     machine_id: _builtins.str
     node_name: _builtins.str
     ready: _builtins.bool
@@ -585,6 +652,38 @@ class NodeReport(_message.Message):
     """only DaemonSet and mirror pods run there"""
     max_pod_priority: _builtins.int
     """highest priority among the other pods; meaningless when empty"""
+    removable: _builtins.bool
+    """its pods have room on other nodes now"""
+    reclamation_dollars: _builtins.float
+    """of its pods, summed"""
+    interruption_dollars: _builtins.float
+    """of its pods, summed"""
+    pinned: _builtins.bool
+    """a pod there must not be moved"""
+    closing_since: _builtins.int
+    """Unix nanoseconds; 0 means open"""
+    mirror_version: _builtins.int
+    """see ClusterCapacityNeeds"""
+    @_builtins.property
+    def used(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """requests of its pods, DaemonSets not counted"""
+
+    @_builtins.property
+    def allocatable(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """what the node really offers, less its DaemonSets"""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """gangs with a pod there"""
+
+    @_builtins.property
+    def profiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """fingerprints of its pods, at most 16; none and not empty: too many to name"""
+
+    @_builtins.property
+    def exclusive(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tokens of its pods, see CapacityNeed"""
+
     def __init__(
         self,
         *,
@@ -593,10 +692,21 @@ class NodeReport(_message.Message):
         ready: _builtins.bool = ...,
         empty: _builtins.bool = ...,
         max_pod_priority: _builtins.int = ...,
+        removable: _builtins.bool = ...,
+        used: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        allocatable: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        reclamation_dollars: _builtins.float = ...,
+        interruption_dollars: _builtins.float = ...,
+        pinned: _builtins.bool = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        profiles: _abc.Iterable[_builtins.str] | None = ...,
+        exclusive: _abc.Iterable[_builtins.str] | None = ...,
+        closing_since: _builtins.int = ...,
+        mirror_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty", b"empty", "machine_id", b"machine_id", "max_pod_priority", b"max_pod_priority", "node_name", b"node_name", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "closing_since", b"closing_since", "empty", b"empty", "exclusive", b"exclusive", "groups", b"groups", "interruption_dollars", b"interruption_dollars", "machine_id", b"machine_id", "max_pod_priority", b"max_pod_priority", "mirror_version", b"mirror_version", "node_name", b"node_name", "pinned", b"pinned", "profiles", b"profiles", "ready", b"ready", "reclamation_dollars", b"reclamation_dollars", "removable", b"removable", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -644,6 +754,51 @@ class ReclaimCancel(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReclaimCancel: _TypeAlias = ReclaimCancel  # noqa: Y015
+
+@_typing.final
+class NodeLost(_message.Message):
+    """The provider lost the machine: its pods wait for another node although Kubernetes may not know yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINE_ID_FIELD_NUMBER: _builtins.int
+    machine_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        machine_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_id", b"machine_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeLost: _TypeAlias = NodeLost  # noqa: Y015
+
+@_typing.final
+class NodeClosing(_message.Message):
+    """Keep new pods off the node, or let them on again; the pods there stay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINE_ID_FIELD_NUMBER: _builtins.int
+    CLOSING_FIELD_NUMBER: _builtins.int
+    machine_id: _builtins.str
+    closing: _builtins.bool
+    def __init__(
+        self,
+        *,
+        machine_id: _builtins.str = ...,
+        closing: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "machine_id", b"machine_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeClosing: _TypeAlias = NodeClosing  # noqa: Y015
 
 @_typing.final
 class RecordRequest(_message.Message):

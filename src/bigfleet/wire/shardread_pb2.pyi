@@ -47,6 +47,12 @@ class _UnmetReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnmetReas
     """victims are on their way out"""
     UNMET_REASON_BOOTSTRAP_FAILED: _UnmetReason.ValueType  # 1006
     """the operator could not render user data"""
+    UNMET_REASON_FRAGMENTATION: _UnmetReason.ValueType  # 1007
+    """free space would do as a sum, but no node has room for one unit"""
+    UNMET_REASON_AWAITING_NODE: _UnmetReason.ValueType  # 1008
+    """a machine was bought for it and its node has not appeared"""
+    UNMET_REASON_RISK_TOO_HIGH: _UnmetReason.ValueType  # 1009
+    """what matches is interrupted too often for its penalty"""
 
 class UnmetReason(_UnmetReason, metaclass=_UnmetReasonEnumTypeWrapper): ...
 
@@ -67,6 +73,12 @@ UNMET_REASON_AWAITING_DRAIN: UnmetReason.ValueType  # 1005
 """victims are on their way out"""
 UNMET_REASON_BOOTSTRAP_FAILED: UnmetReason.ValueType  # 1006
 """the operator could not render user data"""
+UNMET_REASON_FRAGMENTATION: UnmetReason.ValueType  # 1007
+"""free space would do as a sum, but no node has room for one unit"""
+UNMET_REASON_AWAITING_NODE: UnmetReason.ValueType  # 1008
+"""a machine was bought for it and its node has not appeared"""
+UNMET_REASON_RISK_TOO_HIGH: UnmetReason.ValueType  # 1009
+"""what matches is interrupted too often for its penalty"""
 Global___UnmetReason: _TypeAlias = UnmetReason  # noqa: Y015
 
 class _ActionKind:

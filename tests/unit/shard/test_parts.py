@@ -278,7 +278,7 @@ def test_baselines_are_journalled_only_when_they_moved() -> None:
 def test_counts_of_clusters_that_are_gone_are_dropped() -> None:
     fleet = Fleet()
     shape = shape_of("p")
-    record = fleet.add("m", "m", S.IDLE, shape, owned=True)
+    record = fleet.add("m", "m", S.IDLE, shape, owned=True, host="i-1")
     for number in range(5_000):
         fleet.change(record, state=S.CONFIGURED, cluster=f"job-{number}")
         fleet.change(record, state=S.IDLE, cluster="")

@@ -1,134 +1,78 @@
-"""The operator's side of the session: what it announces, when it reports, how it drains."""
+"""A simulated operator is the real session core in the shard's words: nothing is lost in translation."""
 
+from __future__ import annotations
+
+from bigfleet.operator.core import events as op
 from bigfleet.shard.contract import events as ev
-from bigfleet.sim.world.agent import (
-    Agent,
-    Connected,
-    Cordon,
-    DemandGrew,
-    Disconnected,
-    Evict,
-    EvictionEnded,
-    NodeGone,
-    Received,
-    ReportDemand,
-    Say,
-    TimerDue,
-)
+from bigfleet.sim.world.agent import Agent, Output, Say, heard
+from bigfleet.sim.world.host import EPOCH
 from bigfleet.virtual.kernel import SECOND
 
 
-def connected(**facts: bool) -> Agent:
-    agent = Agent("c", rollup_interval=10 * SECOND, **facts)
-    agent.handle(Connected(1), now=0)
-    return agent
+def agent(*, drain_reports: bool = True) -> Agent:
+    return Agent("c", rollup_interval=10 * SECOND, pause=lambda: 3 * SECOND, drain_reports=drain_reports)
 
 
-def reclaim(instruction: str = "i", priority: int = 0) -> Received:
-    return Received(ev.ReclaimInstruction(instruction, ("m",), 30, priority))
+def connected() -> Agent:
+    made = agent()
+    made.handle(op.Connected(1), 0)
+    hears(made, ev.Acknowledgement("hello", 0, 0))
+    hears(made, ev.Acknowledgement("rollup", 0, 0, EPOCH, "applied"))
+    return made
+
+
+def hears(made: Agent, frame: ev.Frame, now: int = 0) -> list[Output]:
+    given = heard(frame)
+    assert given is not None
+    return made.handle(given, now)
 
 
 def test_hello_comes_first_and_demand_right_after() -> None:
-    hello, report = Agent("c", rollup_interval=SECOND).handle(Connected(7), now=0)
+    hello, nodes, rollup = agent().handle(op.Connected(7), now=0)
     assert isinstance(hello, Say)
     assert isinstance(hello.event, ev.SessionOpened)
     assert hello.event.capabilities >= {"drain-reports", "reclaim-cancel"}
-    assert report == ReportDemand(7)
+    assert (nodes, rollup) == (op.ReportNodes(7, anew=True), op.SendRollup(7, EPOCH))
 
 
-def test_demand_is_reported_at_every_interval() -> None:
-    agent = connected()
-    assert agent.next_timer() == 10 * SECOND
-    assert agent.handle(TimerDue(), now=10 * SECOND) == [ReportDemand(1)]
-    assert agent.next_timer() == 20 * SECOND
+def test_timers_are_the_kernels() -> None:
+    assert connected().next_timer() == 10 * SECOND
 
 
-def test_growing_demand_is_reported_early_but_not_more_than_once_a_second() -> None:
-    agent = connected()
-    agent.handle(DemandGrew(), now=SECOND // 2)
-    assert agent.next_timer() == SECOND
-    agent.handle(TimerDue(), now=SECOND)
-    agent.handle(DemandGrew(), now=5 * SECOND)
-    assert agent.next_timer() == 5 * SECOND
+def test_the_scenario_draws_the_pauses() -> None:
+    made = connected()
+    made.handle(op.Disconnected(), 5 * SECOND)
+    assert made.next_timer() == 8 * SECOND
 
 
-def test_bootstrap_requests_are_answered() -> None:
-    agent = connected()
-    [answer] = agent.handle(Received(ev.BootstrapRequest("r", "c", (), "m", "m", {})), now=0)
+def test_bootstrap_requests_are_answered_on_the_spot() -> None:
+    [answer] = hears(connected(), ev.BootstrapRequest("r", "c", (), "m", "m"))
     assert isinstance(answer, Say)
     assert isinstance(answer.event, ev.BootstrapAnswered)
     assert (answer.event.request_id, answer.event.error) == ("r", "")
 
 
-def test_a_reclaim_cordons_evicts_and_is_reported_when_the_pods_are_gone() -> None:
-    agent = connected()
-    ack, cordon, evict = agent.handle(reclaim(priority=5), now=0)
-    assert isinstance(ack, Say)
-    assert (cordon, evict) == (Cordon("m", True), Evict("m", 30 * SECOND, "preemption"))
-    [report] = agent.handle(EvictionEnded("m", True), now=SECOND)
-    assert report == Say(ev.DrainReported(1, "i", "m", "drained", ""))
-
-
-def test_another_instruction_after_an_expired_grace_starts_another_eviction() -> None:
-    agent = connected()
-    agent.handle(reclaim("first"), now=0)
-    agent.handle(EvictionEnded("m", False), now=30 * SECOND)
-    [_, again] = agent.handle(reclaim("first"), now=31 * SECOND)
-    assert isinstance(again, Say)  # asked again for the same drain: the same answer
-    _, cordon, evict = agent.handle(reclaim("second"), now=40 * SECOND)
-    assert (cordon, evict) == (Cordon("m", True), Evict("m", 30 * SECOND, "reclaim"))
-
-
-def test_pods_that_stay_beyond_the_grace_are_reported_too() -> None:
-    agent = connected()
-    agent.handle(reclaim(), now=0)
-    [report] = agent.handle(EvictionEnded("m", False), now=30 * SECOND)
-    assert isinstance(report, Say)
-    assert isinstance(report.event, ev.DrainReported)
-    assert report.event.outcome == "grace_expired"
+def test_a_drain_is_reported_in_the_shards_words() -> None:
+    made = connected()
+    ack, cordon, evict = hears(made, ev.ReclaimInstruction("i", ("m",), 30, 5))
+    assert ack == Say(ev.ReclaimAcked(1, "i", 1))
+    assert (cordon, evict) == (op.Cordon("m", True), op.Evict("m", EPOCH + 30 * SECOND, op.DrainCause.PREEMPTION))
+    assert made.handle(op.EvictionEnded("m"), SECOND) == [Say(ev.DrainReported(1, "i", "m", "drained", ""))]
 
 
 def test_a_cancelled_drain_is_undone() -> None:
-    agent = connected()
-    agent.handle(reclaim(), now=0)
-    uncordon, report = agent.handle(Received(ev.ReclaimCancel("i")), now=SECOND)
-    assert uncordon == Cordon("m", False)
+    made = connected()
+    hears(made, ev.ReclaimInstruction("i", ("m",), 30, 0))
+    stop, uncordon, report = hears(made, ev.ReclaimCancel("i"), SECOND)
+    assert (stop, uncordon) == (op.StopEvicting("m"), op.Cordon("m", False))
     assert report == Say(ev.DrainReported(1, "i", "m", "cancelled"))
-    assert not agent.draining("m")
-
-
-def test_a_drain_survives_a_reconnect_and_is_reported_under_its_new_name() -> None:
-    agent = connected()
-    agent.handle(reclaim(), now=0)
-    agent.handle(Disconnected(), now=SECOND)
-    assert agent.handle(EvictionEnded("m", True), now=2 * SECOND) == []
-    hello, _ = agent.handle(Connected(2), now=3 * SECOND)
-    assert isinstance(hello, Say)
-    assert isinstance(hello.event, ev.SessionOpened)
-    assert hello.event.active_drains == ("m",)
-    assert agent.handle(reclaim("again"), now=4 * SECOND)[-1] == Say(ev.DrainReported(2, "again", "m", "drained", ""))
-
-
-def test_a_drain_nobody_claims_after_a_reconnect_is_undone() -> None:
-    agent = connected()
-    agent.handle(reclaim(), now=0)
-    agent.handle(Disconnected(), now=SECOND)
-    agent.handle(Connected(2), now=2 * SECOND)
-    assert Cordon("m", False) in agent.handle(TimerDue(), now=32 * SECOND)
-
-
-def test_a_node_that_vanishes_ends_its_drain() -> None:
-    agent = connected()
-    agent.handle(reclaim(), now=0)
-    assert agent.handle(NodeGone("m"), now=1) == [Say(ev.DrainReported(1, "i", "m", "drained", ""))]
-    assert agent.handle(EvictionEnded("m", True), now=2) == []
 
 
 def test_an_old_operator_announces_nothing_and_reports_nothing() -> None:
-    agent = Agent("c", rollup_interval=SECOND, drain_reports=False)
-    hello, _ = agent.handle(Connected(1), now=0)
+    made = agent(drain_reports=False)
+    hello, _ = made.handle(op.Connected(1), now=0)
     assert isinstance(hello, Say)
     assert isinstance(hello.event, ev.SessionOpened)
     assert hello.event.capabilities == frozenset()
-    agent.handle(reclaim(), now=0)
-    assert agent.handle(EvictionEnded("m", True), now=SECOND) == []
+    hears(made, ev.ReclaimInstruction("i", ("m",), 30, 0))
+    assert made.handle(op.EvictionEnded("m"), SECOND) == []

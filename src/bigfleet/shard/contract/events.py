@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from bigfleet.engine.results import Confidence
-from bigfleet.shard.contract.outcomes import AckOutcome, DrainOutcome, Level, Outcome
+from bigfleet.model.session import AckOutcome, DrainOutcome
+from bigfleet.shard.contract.outcomes import Level, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -299,8 +300,7 @@ class Acknowledgement(Struct, frozen=True):
     coordinator_term: int
     shard_epoch: int
     rollup_timestamp: int = 0
-    # None for what is no roll-up.
-    outcome: AckOutcome | None = None
+    outcome: AckOutcome = AckOutcome.UNSAID
     reason: str = ""
 
 

@@ -27,23 +27,6 @@ class Outcome(StrEnum):
     UNKNOWN_PROFILE = "missing_profile"
 
 
-class DrainOutcome(StrEnum):
-    """How an operator ended its part of a drain."""
-
-    DRAINED = "drained"
-    GRACE_EXPIRED = "grace_expired"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-
-
-class AckOutcome(StrEnum):
-    """What became of a roll-up."""
-
-    APPLIED = "applied"
-    HELD = "held"
-    REJECTED = "rejected"
-
-
 class Level(StrEnum):
     """How loud a log line is."""
 

@@ -1,13 +1,15 @@
 """A cluster that exists only as its operator: speaks the real session protocol, answers everything, runs no pods.
 
-For the demo, tests, chaos and load. Without capabilities it behaves as a reference operator does; with them it reports
-drains and reads resync ends. It keeps what the shard told it, so that a test can ask and a screen can show.
+For the demo, tests, chaos and load. A shell around the operator's own session core, which decides what is said and
+when; without capabilities that is what a reference operator says. Nodes have no pods, so draining one is waiting.
+It keeps what the shard told it, so that a test can ask and a screen can show.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -18,6 +20,11 @@ import grpc
 
 from bigfleet.model.names import OPERATOR_CAPABILITIES
 from bigfleet.model.resources import Resources
+from bigfleet.operator import session_codec
+from bigfleet.operator.core import events as op
+from bigfleet.operator.core import frames
+from bigfleet.operator.core.redial import doubling
+from bigfleet.operator.core.session import Session, SessionSettings
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
 if TYPE_CHECKING:
@@ -26,7 +33,17 @@ if TYPE_CHECKING:
 SESSION = "/bigfleet.v1alpha1.Shard/Session"
 ALL_CAPABILITIES = frozenset(OPERATOR_CAPABILITIES)
 REFERENCE: frozenset[str] = frozenset()
-_BACKOFF_SECONDS = (0.5, 30.0)
+_TTL_SECONDS = 3600
+# A machine in one of these has no node in the cluster, whatever it was drained for.
+_WITHOUT_NODE = frozenset(
+    (
+        provider_pb2.MACHINE_STATE_SPECULATIVE,
+        provider_pb2.MACHINE_STATE_CREATING,
+        provider_pb2.MACHINE_STATE_IDLE,
+        provider_pb2.MACHINE_STATE_CONFIGURING,
+        provider_pb2.MACHINE_STATE_DELETING,
+    )
+)
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # missing from the stubs
 
 
@@ -108,7 +125,6 @@ class SyntheticOperator:
         self.connected = asyncio.Event()
         self.sessions = 0
         self.last_code: grpc.StatusCode | None = None
-        self.drains: dict[str, str] = {}
         self._user_data = user_data or _stub_blob
         self._drain_seconds = drain_seconds
         self._keep = keep
@@ -121,6 +137,14 @@ class SyntheticOperator:
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = asyncio.Lock()
+        self._session = self._made(SessionSettings(cluster, capabilities))
+        self._outgoing: asyncio.Queue[shard_pb2.OperatorMessage] = asyncio.Queue()
+        self._evicting: dict[str, asyncio.Task[None]] = {}
+        self._requests: dict[str, shard_pb2.BootstrapRequest] = {}
+        self._timekeeper: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._dials = False
+        self._nudged = asyncio.Event()
 
     # What a script does.
 
@@ -130,25 +154,21 @@ class SyntheticOperator:
 
     async def connect(self) -> None:
         """Open a stream, say Hello, wait for its ack, and serve it in the background."""
-        self._call = self._open()
+        self._call = call = self._open()
         self.sessions += 1
-        await self.send(
-            hello=shard_pb2.Hello(
-                cluster_id=self.cluster,
-                protocol_version="v1alpha1",
-                capabilities=sorted(self.capabilities),
-                active_drains=sorted(self.drains) if self.capabilities else (),
-            )
-        )
-        first = await self._call.read()
+        self._outgoing = asyncio.Queue()
+        self._requests.clear()
+        if self._writer is not None:
+            self._writer.cancel()
+        self._tell(op.Connected(self.sessions))
+        self._writer = self._spawn(self._write(call, self._outgoing))
+        first = await call.read()
         if first is _EOF:
             # The status says why; awaiting the call raises it.
-            raise ConnectionError(
-                f"the shard closed the stream: {await self._call.code()} {await self._call.details()}"
-            )
+            raise ConnectionError(f"the shard closed the stream: {await call.code()} {await call.details()}")
         await self._hear(first)
         self.connected.set()
-        self._spawn(self._serve(self._call))
+        self._spawn(self._serve(call))
 
     async def send(self, **payload: Any) -> None:
         """Any OperatorMessage."""
@@ -161,11 +181,13 @@ class SyntheticOperator:
     async def send_rollup(self, *, cluster: str = "", timestamp: int = 0) -> int:
         """Tell the demand; returns the roll-up's timestamp."""
         timestamp = timestamp or time.time_ns()
-        rollup = capacity_pb2.ClusterCapacityNeeds(
+        await self.send(rollup=self._rollup(cluster, timestamp))
+        return timestamp
+
+    def _rollup(self, cluster: str, timestamp: int) -> capacity_pb2.ClusterCapacityNeeds:
+        return capacity_pb2.ClusterCapacityNeeds(
             cluster_id=cluster or self.cluster, timestamp_unix_nanos=timestamp, needs=self.demand
         )
-        await self.send(rollup=rollup)
-        return timestamp
 
     async def until(self, met: Callable[[Heard], bool], seconds: float = 20.0, what: str = "") -> None:
         """Wait until the frames heard satisfy `met`."""
@@ -187,42 +209,109 @@ class SyntheticOperator:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._timekeeper = None
         if self._call is not None:
             self._call.cancel()
         self.connected.clear()
 
     async def run(self, rollup_seconds: float = 10.0, early: asyncio.Event | None = None) -> None:
         """Stay connected and tell the demand at once, every so often, and whenever `early` is set; until cancelled."""
-        pause = _BACKOFF_SECONDS[0]
+        interval = int(rollup_seconds * op.SECOND)
+        self._session = self._made(SessionSettings(self.cluster, self.capabilities, rollup_interval=interval))
+        self._dials = True
         early = early or asyncio.Event()
         try:
+            self._tell(op.CacheChanged(complete=True))
+            self._tell(op.Started())
             while True:
-                try:
-                    await self.connect()
-                    pause = _BACKOFF_SECONDS[0]
-                    while self.connected.is_set():
-                        await self.send_rollup()
-                        with contextlib.suppress(TimeoutError):
-                            async with asyncio.timeout(rollup_seconds):
-                                await early.wait()
-                        early.clear()
-                except (grpc.RpcError, ConnectionError, asyncio.InvalidStateError):
-                    self.connected.clear()
-                if self.last_code is grpc.StatusCode.ABORTED:
-                    # Another stream of this cluster took over: two that take turns would starve each other.
-                    pause = _BACKOFF_SECONDS[1]
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _BACKOFF_SECONDS[1])
+                await early.wait()
+                early.clear()
+                self._tell(op.DemandGrew())
         finally:
+            self._dials = False
             await self.close()
 
-    # What an operator does by itself.
+    # What the session asks for.
+
+    def _made(self, settings: SessionSettings) -> Session:
+        return Session(settings, doubling(random.random))
+
+    def _tell(self, event: op.Event) -> None:
+        """The session hears it; what it asks for in return is begun in its order."""
+        for asked in self._session.handle(event, time.time_ns()):
+            self._do(asked)
+        if self._timekeeper is None:
+            self._timekeeper = self._spawn(self._keep_time())
+        self._nudged.set()
+
+    def _do(self, asked: op.Instruction) -> None:
+        match asked:
+            case op.Say(_, frame):
+                self._outgoing.put_nowait(session_codec.to_wire(frame))
+            case op.SendRollup(_, timestamp):
+                self._outgoing.put_nowait(shard_pb2.OperatorMessage(rollup=self._rollup("", timestamp)))
+            case op.Dial():
+                if self._dials:
+                    self._spawn(self._dial())
+            case op.RenderBootstrap(request):
+                self._spawn(self._render(self._requests.pop(request.request_id)))
+            case op.Evict(machine):
+                self._evicting[machine] = self._spawn(self._evict(machine))
+            case op.StopEvicting(machine):
+                if (task := self._evicting.pop(machine, None)) is not None:
+                    task.cancel()
+            case _:
+                pass  # a cluster without pods has nothing to cordon, close or report
+
+    async def _keep_time(self) -> None:
+        while True:
+            due = self._session.next_timer()
+            self._nudged.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(0.0, (due - time.time_ns()) / op.SECOND)):
+                    await self._nudged.wait()
+            due = self._session.next_timer()
+            if due is not None and due <= time.time_ns():
+                self._tell(op.TimerDue())
+
+    async def _dial(self) -> None:
+        try:
+            await self.connect()
+        except (grpc.RpcError, ConnectionError, asyncio.InvalidStateError):
+            if self._call is not None and self._call.done():
+                self.last_code = await self._call.code()
+            self._hung_up()
+
+    def _hung_up(self) -> None:
+        self.connected.clear()
+        replaced = self.last_code is grpc.StatusCode.ABORTED
+        self._tell(op.Disconnected(op.StreamEnd.REPLACED if replaced else op.StreamEnd.LOST))
+
+    async def _write(self, call: Any, outgoing: asyncio.Queue[shard_pb2.OperatorMessage]) -> None:
+        while True:
+            message = await outgoing.get()
+            async with self._writing:
+                await call.write(message)
+
+    async def _render(self, request: shard_pb2.BootstrapRequest) -> None:
+        rendered = self._user_data(request)
+        if isinstance(rendered, bytes):
+            answer = frames.BootstrapAnswer(request.request_id, rendered, _TTL_SECONDS)
+        else:
+            answer = frames.BootstrapAnswer(request.request_id, ttl_seconds=_TTL_SECONDS, error=rendered)
+        self._tell(op.BootstrapRendered(answer))
+
+    async def _evict(self, machine: str) -> None:
+        await asyncio.sleep(self._drain_seconds)
+        self._evicting.pop(machine, None)
+        self._tell(op.EvictionEnded(machine))
+
+    # What an operator hears.
 
     async def _serve(self, call: Any) -> None:
         try:
             async for message in _messages(call):
                 await self._hear(message)
-                self._react(message)
         except (grpc.RpcError, asyncio.InvalidStateError):
             # The end of a stream is not a failure of the cluster.
             self.last_code = await call.code()
@@ -230,7 +319,7 @@ class SyntheticOperator:
             self.last_code = await call.code()
         finally:
             if call is self._call:
-                self.connected.clear()
+                self._hung_up()
             async with self._changed:
                 self._changed.notify_all()
 
@@ -241,6 +330,7 @@ class SyntheticOperator:
             heard.acks.append(message.ack)
         elif kind == "bootstrap_request":
             heard.bootstrap_requests.append(message.bootstrap_request)
+            self._requests[message.bootstrap_request.request_id] = message.bootstrap_request
         elif kind == "reclaim_instruction":
             heard.reclaims.append(message.reclaim_instruction)
         elif kind == "reclaim_cancel":
@@ -249,6 +339,8 @@ class SyntheticOperator:
             node = message.node_state_update
             heard.nodes[node.machine_id] = node
             heard.states.append((node.machine_id, node.state))
+            if node.state in _WITHOUT_NODE:
+                self._tell(op.NodeGone(node.machine_id))
         elif kind == "available_capacity":
             heard.capacity[message.available_capacity.supersedes_key] = message.available_capacity
         elif kind == "resync_end":
@@ -256,52 +348,22 @@ class SyntheticOperator:
             heard.resyncs.append(members)
             for gone in heard.nodes.keys() - set(members):
                 del heard.nodes[gone]
+            for gone in sorted(set(self._session.draining()) - set(members)):
+                self._tell(op.NodeGone(gone))
         for remembered in (heard.acks, heard.bootstrap_requests, heard.reclaims, heard.states):
             if len(remembered) > self._keep:
                 del remembered[: self._keep // 2]
+        frame = session_codec.received(message)
+        if frame is not None:
+            self._tell(op.Received(frame))
         async with self._changed:
             self._changed.notify_all()
 
-    def _react(self, message: shard_pb2.ShardMessage) -> None:
-        kind = message.WhichOneof("payload")
-        if kind == "bootstrap_request":
-            self._spawn(self._answer(message.bootstrap_request))
-        elif kind == "reclaim_instruction":
-            self._spawn(self._drain(message.reclaim_instruction))
-        elif kind == "reclaim_cancel":
-            cancelled = message.reclaim_cancel.instruction_id
-            for machine in [machine for machine, order in self.drains.items() if order == cancelled]:
-                del self.drains[machine]
-
-    async def _answer(self, request: shard_pb2.BootstrapRequest) -> None:
-        rendered = self._user_data(request)
-        answer = shard_pb2.BootstrapBlobResponse(request_id=request.request_id, ttl_seconds=3600)
-        if isinstance(rendered, bytes):
-            answer.user_data = rendered
-        else:
-            answer.error = rendered
-        await self.send(bootstrap_response=answer)
-
-    async def _drain(self, order: shard_pb2.ReclaimInstruction) -> None:
-        ack = shard_pb2.ReclaimAck(instruction_id=order.instruction_id, nodes_started=len(order.nodes))
-        await self.send(reclaim_ack=ack)
-        if not self.capabilities:
-            return
-        self.drains.update(dict.fromkeys(order.nodes, order.instruction_id))
-        await asyncio.sleep(self._drain_seconds)
-        for node in order.nodes:
-            if self.drains.pop(node, None) == order.instruction_id:
-                report = shard_pb2.DrainReport(
-                    instruction_id=order.instruction_id,
-                    machine_id=node,
-                    outcome=shard_pb2.DrainReport.OUTCOME_DRAINED,
-                )
-                await self.send(drain_report=report)
-
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -15,8 +15,8 @@ from bigfleet.model.names import (
     available_supersedes_key,
     node_supersedes_key,
 )
+from bigfleet.model.session import AckOutcome, DrainOutcome
 from bigfleet.shard.contract import events as ev
-from bigfleet.shard.contract.outcomes import AckOutcome, DrainOutcome
 from bigfleet.shard.streams.rollup_codec import RawRollup, raw_body, raw_rollup
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ACK = shard_pb2.Acknowledgement
 _ACK_OUTCOMES = {
-    None: _ACK.OUTCOME_UNSPECIFIED,
+    AckOutcome.UNSAID: _ACK.OUTCOME_UNSPECIFIED,
     AckOutcome.APPLIED: _ACK.OUTCOME_APPLIED,
     AckOutcome.HELD: _ACK.OUTCOME_HELD,
     AckOutcome.REJECTED: _ACK.OUTCOME_REJECTED,

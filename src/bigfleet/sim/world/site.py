@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from bigfleet.engine.batches import Rollup
 from bigfleet.model.machine import MachineState
+from bigfleet.operator.core import events as op
 from bigfleet.provider.fake.catalogue import Catalogue
 from bigfleet.provider.fake.virtual import VirtualProvider
 from bigfleet.provider.kit.core.events import Row, SaveMachine, SaveRemoval
@@ -24,7 +25,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
 from bigfleet.sim.scenario.scenario import ClusterSpec, Mode
 from bigfleet.sim.scenario.supply import Binding
-from bigfleet.sim.world import agent as op
+from bigfleet.sim.world.agent import Agent, Output, Say, heard
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.host import EPOCH, Listener, ShardHost
 from bigfleet.sim.world.meter import Meter
@@ -40,14 +41,13 @@ class Member:
 
     spec: ClusterSpec
     cluster: Cluster
-    agent: op.Agent
+    agent: Agent
     cut: bool = False
     mute: bool = False
     session: int | None = None
     dirty: bool = True
     was_mute: bool = False
     timer: Timer | None = None
-    dialling: Timer | None = None
     to_shard: Link[tuple[int, ev.Event]] | None = None
     to_operator: Link[tuple[int, ev.Frame]] | None = None
 
@@ -102,7 +102,12 @@ class Site:
         self.ports[name] = port
 
     def add_cluster(self, spec: ClusterSpec, cluster: Cluster) -> None:
-        agent = op.Agent(cluster.name, rollup_interval=spec.rollup_interval, drain_reports=spec.drain_reports)
+        agent = Agent(
+            cluster.name,
+            rollup_interval=spec.rollup_interval,
+            pause=lambda: spec.reconnect.sample(self._dice),
+            drain_reports=spec.drain_reports,
+        )
         member = self.members[cluster.name] = Member(spec, cluster, agent)
         weather = Weather(delay=self._delay)
         member.to_shard = Link(
@@ -120,7 +125,7 @@ class Site:
             member.cluster.bind(self._kernel.now)
         self.host.start()
         for name, member in self.members.items():
-            self._dial_after(member, Duration.fixed(0))
+            self._operate(member, op.Started())
             self._account(name)
 
     # ---------------------------------------------------------------------------------------------------------- demand
@@ -179,7 +184,8 @@ class Site:
                 self.demand_changed(now)
 
     def _leave(self, member: Member, machine: str) -> None:
-        member.cluster.leave(machine, member.agent.cause_of(machine), self._kernel.now)
+        cause = member.agent.session.cause_of(machine)
+        member.cluster.leave(machine, cause.value if cause else "loss", self._kernel.now)
         if (timer := self._evictions.pop(machine, None)) is not None:
             timer.cancel()
         self._operate(member, op.NodeGone(machine))
@@ -215,7 +221,7 @@ class Site:
     def heal(self, name: str) -> None:
         member = self.members[name]
         member.cut = False
-        self._dial_after(member, Duration.fixed(0))
+        self._operate(member, op.Started())
 
     def crash(self, *, lose_journal: bool) -> None:
         self.host.crash(lose_journal=lose_journal)
@@ -234,65 +240,64 @@ class Site:
     def _hang_up(self, member: Member) -> None:
         member.session = None
         self._operate(member, op.Disconnected())
-        self._dial_after(member, member.spec.reconnect)
-
-    def _dial_after(self, member: Member, delay: Duration) -> None:
-        if member.dialling is not None:
-            member.dialling.cancel()
-        wait = delay.sample(self._dice)
-        member.dialling = self._kernel.after(wait, lambda: self._dial(member))
 
     def _dial(self, member: Member) -> None:
         if member.cut or member.session is not None:
             return
         if not self.host.up:
-            self._dial_after(member, member.spec.reconnect)
+            self._operate(member, op.Disconnected())
             return
         self._opened += 1
         member.session = session = self._opened
         member.dirty = True
         self._sessions[session] = member
-        member.cluster.report_nodes_anew()
         self._operate(member, op.Connected(session))
 
     def _hear(self, member: Member, session: int, frame: ev.Frame) -> None:
-        if member.session == session:
-            self._operate(member, op.Received(frame))
+        if member.session == session and (given := heard(frame)) is not None:
+            self._operate(member, given)
 
-    def _operate(self, member: Member, given: op.Input) -> None:
+    def _operate(self, member: Member, given: op.Event) -> None:
         for output in member.agent.handle(given, self._kernel.now):
             self._do(member, output)
         self._arm(member)
 
-    def _do(self, member: Member, output: op.Output) -> None:
+    def _do(self, member: Member, output: Output) -> None:
         match output:
-            case op.Say(event):
+            case Say(event):
                 self._say(member, event)
-            case op.ReportDemand(session):
-                self._report(member, session)
+            case op.Dial():
+                self._dial(member)
+            case op.ReportNodes(session, anew):
+                self._report_nodes(member, session, anew)
+            case op.SendRollup(session, timestamp):
+                self._send_rollup(member, session, timestamp)
             case op.Cordon(machine, on):
                 member.cluster.cordon(machine, on)
                 if not on:
-                    if (timer := self._evictions.pop(machine, None)) is not None:
-                        timer.cancel()
                     self.demand_changed(member.cluster.name)
             case op.Evict():
                 self._evict(member, output)
+            case op.StopEvicting(machine):
+                if (timer := self._evictions.pop(machine, None)) is not None:
+                    timer.cancel()
 
-    def _report(self, member: Member, session: int) -> None:
+    def _report_nodes(self, member: Member, session: int, anew: bool) -> None:
+        if anew:
+            member.cluster.report_nodes_anew()
+        for machine, empty in member.cluster.emptied_or_filled():
+            self._say(member, ev.NodeReported(session, machine, ready=True, empty=empty))
+
+    def _send_rollup(self, member: Member, session: int, timestamp: int) -> None:
         cluster = member.cluster
-        now = EPOCH + self._kernel.now
-        if member.agent.capabilities:
-            for machine, empty in cluster.emptied_or_filled():
-                self._say(member, ev.NodeReported(session, machine, ready=True, empty=empty))
         if not member.dirty and not cluster.dirty and member.mute == member.was_mute:
-            self._say(member, ev.RollupReceived(session, cluster.name, now, None, unchanged=True))
+            self._say(member, ev.RollupReceived(session, cluster.name, timestamp, None, unchanged=True))
             return
         rollup = cluster.empty_rollup() if member.mute else cluster.rollup()
         if self._shuffle is not None:
             rollup = _permuted(rollup, self._shuffle)
         member.dirty, member.was_mute = False, member.mute
-        self._say(member, ev.RollupReceived(session, cluster.name, now, rollup))
+        self._say(member, ev.RollupReceived(session, cluster.name, timestamp, rollup))
 
     def _say(self, member: Member, event: ev.Event) -> None:
         if member.session is None or member.to_shard is None:
@@ -307,19 +312,19 @@ class Site:
             self.host.post(event)
 
     def _evict(self, member: Member, wanted: op.Evict) -> None:
+        """Pods that need longer than the grace stay; the session knows when it is over."""
         empty = member.cluster.is_empty(wanted.machine)
         takes = 0 if empty else member.spec.eviction.sample(self._dice)
-        wait = min(takes, wanted.grace)
+        if EPOCH + self._kernel.now + takes > wanted.until:
+            return
 
         def ended() -> None:
             self._evictions.pop(wanted.machine, None)
-            emptied = takes <= wanted.grace
-            if emptied:
-                member.cluster.evict(wanted.machine, wanted.cause, self._kernel.now)
-                self.demand_changed(member.cluster.name)
-            self._operate(member, op.EvictionEnded(wanted.machine, emptied))
+            member.cluster.evict(wanted.machine, wanted.cause.value, self._kernel.now)
+            self.demand_changed(member.cluster.name)
+            self._operate(member, op.EvictionEnded(wanted.machine))
 
-        self._evictions[wanted.machine] = self._kernel.after(wait, ended)
+        self._evictions[wanted.machine] = self._kernel.after(takes, ended)
 
     def _arm(self, member: Member) -> None:
         due = member.agent.next_timer()

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from bigfleet.engine.batches import NONE, DemandBatch, Rollup
 from bigfleet.engine.results import NeedKey, RollupOutcome
 from bigfleet.model.resources import Resources
+from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract.events import JournalState, RollupReceived
-from bigfleet.shard.contract.outcomes import AckOutcome, Level
+from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.clusters.quarantine import Quarantine
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bigfleet.engine.results import Confidence
 from bigfleet.model.names import ACK_OUTCOMES, RESYNC_END
+from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract.events import (
     Acknowledgement,
     CloseCode,
@@ -17,7 +18,7 @@ from bigfleet.shard.contract.events import (
     SessionOpened,
     WakeSession,
 )
-from bigfleet.shard.contract.outcomes import AckOutcome, Level
+from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.fencing import Fencing
 from bigfleet.shard.core.state.outbox import Outbox
 from bigfleet.shard.core.state.turn import Turn

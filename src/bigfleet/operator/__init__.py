@@ -1,0 +1,1 @@
+"""What runs inside a cluster: it tells a shard what has no room, and carries out what the shard decides."""

@@ -1,0 +1,587 @@
+"""The books of the cluster: every delta changes exactly what depends on it, and nothing is ever rescanned.
+
+Owns pods, nodes, requests and budgets and how they hang together: who stands where, who waits, which row counts whom.
+Decides nothing about room; that is `placing`, on these books.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from bigfleet.model.names import HOSTNAME_LABEL
+from bigfleet.operator.core.mirror import facts as f
+from bigfleet.operator.core.mirror.filters import NODE_NAME
+from bigfleet.operator.core.mirror.kinds import Kind, Kinds
+from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
+from bigfleet.operator.core.mirror.placing import tally
+from bigfleet.operator.core.mirror.pods import Pod, Request
+from bigfleet.operator.core.mirror.tallies import Domains, Tally
+from bigfleet.operator.core.rows import Family, Rows
+
+_AGE = attrgetter("age_key")
+_UID = attrgetter("uid")
+_CLASSES_KEPT = 4096
+
+
+class Books:
+    """Everything the mirror knows."""
+
+    def __init__(self) -> None:
+        self.dimensions = Dimensions()
+        self.kinds = Kinds(self.dimensions)
+        self.rows = Rows()
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.requests: dict[str, Request] = {}
+        self.machines: dict[str, str] = {}
+        # Kinds with pods or placeholders that have no node, and pods that the scheduler makes room for.
+        self.waiting: dict[Kind, None] = {}
+        self.nominated: dict[Pod, None] = {}
+        # Gangs by domain: how many of them run there.
+        self.gangs: dict[str, dict[str, int]] = {}
+        self.not_ready: dict[str, Node] = {}
+        # What changed since somebody looked: nodes to tell about, nodes with more room.
+        self.touched: set[str] = set()
+        self.gained: dict[str, Node] = {}
+        self._budgets: dict[str, f.BudgetSeen] = {}
+        self._flipped: set[Kind] = set()
+        self._classes: dict[object, NodeClass] = {}
+        self._homeless: dict[str, set[Pod]] = {}
+        self._gone: set[str] = set()
+        self._width = 1
+        self.kinds.on_new_pod_keys = self._new_pod_keys
+        self.kinds.on_new_node_keys = self._new_node_keys
+        self.kinds.on_new_domains = self._new_domains
+        self.kinds.on_new_tally = self._new_tally
+        self.kinds.on_new_kind = self._new_kind
+        self._apply: dict[type, Callable[[Any], None]] = {
+            f.PodSeen: self._pod_seen,
+            f.PodGone: self._pod_gone,
+            f.NodeSeen: self._node_seen,
+            f.NodeGone: self._node_gone,
+            f.RequestSeen: self._request_seen,
+            f.RequestGone: self._request_gone,
+            f.BudgetSeen: self._budget_seen,
+            f.BudgetGone: self._budget_gone,
+        }
+
+    def apply(self, deltas: Iterable[f.Delta]) -> None:
+        apply = self._apply
+        for delta in deltas:
+            apply[type(delta)](delta)
+        self._spread_flips()
+
+    # ------------------------------------------------------------------------------------------------------------ pods
+
+    def _pod_seen(self, seen: f.PodSeen) -> None:
+        kind = self.kinds.of(seen.shape)
+        pod = self.pods.get(seen.uid)
+        if pod is None:
+            pod = self.pods[seen.uid] = Pod(seen.uid, kind)
+            kind.users += 1
+        elif _unchanged(pod, kind, seen):
+            return
+        else:
+            self._unseat(pod)
+            if pod.kind is not kind:
+                self._change_kind(pod, kind)
+                pod.room_since = None
+        pod.labels = seen.shape.labels
+        left = pod.node
+        pod.node, pod.nominated, pod.since, pod.terminating = seen.node, seen.nominated, seen.since, seen.terminating
+        before = pod.request
+        if (before.name if before is not None else "") != seen.request:
+            if before is not None:
+                self._unlink(pod, before)
+            if seen.request:
+                self._link(pod, seen.request)
+        self._seat(pod)
+        self._forget_gone(left)
+
+    def _pod_gone(self, gone: f.PodGone) -> None:
+        pod = self.pods.pop(gone.uid, None)
+        if pod is None:
+            return
+        self._unseat(pod)
+        if pod.request is not None:
+            self._unlink(pod, pod.request)
+        self._release(pod.kind)
+        self._forget_gone(pod.node)
+
+    def _forget_gone(self, name: str) -> None:
+        """A node that is gone is remembered as long as pods are bound to it."""
+        if name in self._gone and name not in self._homeless:
+            self._gone.discard(name)
+
+    def _seat(self, pod: Pod) -> None:
+        """Put the pod where it counts: on its node, among those that wait, or nowhere."""
+        node = self.nodes.get(pod.node) if pod.node else None
+        if node is not None:
+            node.pods.add(pod)
+            self.touched.add(node.name)
+            if node.away and _returns(pod):
+                self._wait(pod)
+            else:
+                self._stand(pod, node)
+        elif pod.node:
+            self._homeless.setdefault(pod.node, set()).add(pod)
+            if pod.node in self._gone and _returns(pod):
+                self._wait(pod)
+            else:
+                self._run(pod, True)
+        elif not pod.terminating and pod.kind.shape.origin is not f.Origin.DAEMON:
+            self._wait(pod)
+
+    def _unseat(self, pod: Pod) -> None:
+        if pod.waiting:
+            self._unwait(pod)
+        if pod.host is not None:
+            self._stand_up(pod, pod.host)
+        elif pod.running:
+            self._run(pod, False)
+        node = self.nodes.get(pod.node)
+        if node is not None:
+            node.pods.discard(pod)
+            self.touched.add(node.name)
+        elif pod.node in self._homeless:
+            self._homeless[pod.node].discard(pod)
+            if not self._homeless[pod.node]:
+                del self._homeless[pod.node]
+
+    def _stand(self, pod: Pod, node: Node) -> None:
+        pod.host = node
+        self._run(pod, True)
+        self._occupy(pod, node, 1)
+
+    def _stand_up(self, pod: Pod, node: Node) -> None:
+        pod.host = None
+        self._run(pod, False)
+        self._occupy(pod, node, -1)
+        self.gained[node.name] = node
+
+    def _occupy(self, pod: Pod, node: Node, change: int) -> None:
+        kind = pod.kind
+        node.take(kind.need, change)
+        count = node.kinds.get(kind, 0) + change
+        if count:
+            node.kinds[kind] = count
+        else:
+            del node.kinds[kind]
+        if kind.must_stay and (not count or count == change):
+            node.held += change
+        if pod.terminating:
+            _count(node.leaving, kind, change)
+        if kind.shape.ports:
+            node.hold_ports(kind.shape.ports, change)
+        if kind.counted:
+            tally(kind, node, change, terminating=pod.terminating)
+        kind.bound += change
+        if kind.shape.origin is f.Origin.DAEMON:
+            for place, amount in kind.need:
+                node.daemons[place] += amount * change
+        else:
+            node.occupants += change
+            _count(node.faces, kind.face, change)
+        if kind.same is not None and (domain := node.labels.get(kind.same.key)) is not None:
+            gang = self.gangs.setdefault(kind.shape.group, {})
+            _count(gang, domain, change)
+            if not gang:
+                del self.gangs[kind.shape.group]
+
+    def _run(self, pod: Pod, on: bool) -> None:
+        pod.running = on
+        if pod.row is not None:
+            pod.row.running += 1 if on else -1
+
+    def _wait(self, pod: Pod) -> None:
+        pod.waiting = True
+        insort(pod.kind.waiting, pod, key=_AGE)
+        self.waiting[pod.kind] = None
+        if pod.nominated:
+            self.nominated[pod] = None
+
+    def _unwait(self, pod: Pod) -> None:
+        pod.waiting = False
+        waiting = pod.kind.waiting
+        del waiting[bisect_left(waiting, pod.age_key, key=_AGE)]
+        self._settle_kind(pod.kind)
+        self.nominated.pop(pod, None)
+
+    def _settle_kind(self, kind: Kind) -> None:
+        if not kind.waiting and not kind.placeholders:
+            self.waiting.pop(kind, None)
+
+    def _change_kind(self, pod: Pod, kind: Kind) -> None:
+        old, pod.kind = pod.kind, kind
+        kind.users += 1
+        self._release(old)
+
+    def _release(self, kind: Kind) -> None:
+        kind.users -= 1
+        if not kind.users:
+            self.kinds.forget(kind)
+
+    # -------------------------------------------------------------------------------------------------------- requests
+
+    def _request_seen(self, seen: f.RequestSeen) -> None:
+        kind = self.kinds.of(seen.shape)
+        request = self.requests.get(seen.name)
+        if request is None:
+            request = self.requests[seen.name] = Request(seen.name)
+        elif request.kind is kind and request.units == seen.units and request.labels == seen.shape.labels:
+            return
+        kind.users += 1
+        self._withdraw(request)
+        request.kind, request.units, request.labels = kind, max(0, seen.units), seen.shape.labels
+        self._ask(request)
+
+    def _request_gone(self, gone: f.RequestGone) -> None:
+        request = self.requests.get(gone.name)
+        if request is None:
+            return
+        self._withdraw(request)
+        if not request.pods:
+            del self.requests[gone.name]
+
+    def _ask(self, request: Request) -> None:
+        """Count the request in its row."""
+        if request.kind is not None and request.units:
+            request.row = self.rows.want(request.kind, request.units)
+        self._share_out(request)
+
+    def _withdraw(self, request: Request) -> None:
+        """The request asks for nothing any more; its pods stay linked to it."""
+        kind = request.kind
+        self._unask(request)
+        request.units, request.kind = 0, None
+        if kind is not None:
+            self._release(kind)
+
+    def _unask(self, request: Request) -> None:
+        kind = request.kind
+        for pod in request.pods:
+            self._set_row(pod, None)
+        if kind is not None:
+            if request.row is not None:
+                self.rows.want(kind, -request.units)
+            kind.placeholders.pop(request.name, None)
+            self._settle_kind(kind)
+        request.row = None
+
+    def _share_out(self, request: Request) -> None:
+        """Its pods stand for its units, oldest name first; units without a pod are placeholders."""
+        for place, pod in enumerate(request.pods):
+            self._set_row(pod, request.row if place < request.units else None)
+        kind = request.kind
+        if kind is None:
+            return
+        if request.placeholders:
+            kind.placeholders[request.name] = request
+            self.waiting[kind] = None
+        elif kind.placeholders.pop(request.name, None) is not None:
+            self._settle_kind(kind)
+
+    def _set_row(self, pod: Pod, row: Any) -> None:
+        if pod.row is row:
+            return
+        if pod.running and pod.row is not None:
+            pod.row.running -= 1
+        pod.row = row
+        if pod.running and row is not None:
+            row.running += 1
+
+    def _link(self, pod: Pod, name: str) -> None:
+        request = self.requests.get(name)
+        if request is None:
+            request = self.requests[name] = Request(name)
+        pod.request = request
+        insort(request.pods, pod, key=_UID)
+        self._share_out(request)
+
+    def _unlink(self, pod: Pod, request: Request) -> None:
+        request.pods.remove(pod)
+        pod.request = None
+        self._set_row(pod, None)
+        if request.kind is None and not request.pods:
+            del self.requests[request.name]
+        else:
+            self._share_out(request)
+
+    def regrid(self, now: int) -> None:
+        """Tell a family of rows by exact units or on a grid, as `rows` wants it."""
+        for family in self.rows.regrid(now):
+            self._switch(family)
+
+    def _switch(self, family: Family) -> None:
+        mine = [
+            request for request in self.requests.values() if request.row is not None and request.row.family is family
+        ]
+        grew = self.rows.grew
+        for request in mine:
+            for pod in request.pods:
+                self._set_row(pod, None)
+        self.rows.switch(family)
+        for request in mine:
+            self._ask(request)
+        self.rows.grew = grew
+
+    # ----------------------------------------------------------------------------------------------------------- nodes
+
+    def _node_seen(self, seen: f.NodeSeen) -> None:
+        node = self.nodes.get(seen.name)
+        if node is not None and _same_place(node.facts, seen):
+            was_open = node.open
+            node.facts = seen
+            node.reckon_open()
+            if node.open and not was_open:
+                self.gained[node.name] = node
+        else:
+            flags: tuple[bool, bool, int | None, bool] = (False, False, None, False)
+            if node is not None:
+                if node.facts.machine == seen.machine:
+                    flags = (node.draining, node.lost, node.not_ready_since, node.away)
+                self._remove(node)
+            self._gone.discard(seen.name)
+            node = self._add(seen, *flags)
+        self._note_readiness(node)
+        self.touched.add(node.name)
+
+    def _node_gone(self, gone: f.NodeGone) -> None:
+        node = self.nodes.get(gone.name)
+        if node is None:
+            return
+        if node.pods:
+            self._gone.add(gone.name)
+        self._remove(node)
+        self.not_ready.pop(gone.name, None)
+        self.gained.pop(gone.name, None)
+
+    def _add(self, seen: f.NodeSeen, draining: bool, lost: bool, not_ready_since: int | None, away: bool) -> Node:
+        homeless = list(self._homeless.get(seen.name, ()))
+        for pod in homeless:
+            self._unseat(pod)
+        total = self.dimensions.amounts(seen.allocatable, absent_pods=UNLIMITED)
+        node = self.nodes[seen.name] = Node(seen, self._class_of(seen), total)
+        node.draining, node.lost, node.not_ready_since, node.away = draining, lost, not_ready_since, away
+        node.reckon_open()
+        self._widen()
+        if seen.machine:
+            self.machines[seen.machine] = seen.name
+        for domains in self.kinds.domains.values():
+            domains.count(node, 1)
+        self.gained[seen.name] = node
+        for pod in sorted(homeless, key=_UID):
+            self._seat(pod)
+        return node
+
+    def _remove(self, node: Node) -> None:
+        """The node goes; its pods are bound to a node that is not known."""
+        pods = sorted(node.pods, key=_UID)
+        for pod in pods:
+            self._unseat(pod)
+        for domains in self.kinds.domains.values():
+            domains.count(node, -1)
+        del self.nodes[node.name]
+        if self.machines.get(node.facts.machine) == node.name:
+            del self.machines[node.facts.machine]
+        self.touched.add(node.name)
+        for pod in pods:
+            self._seat(pod)
+
+    def set_away(self, node: Node, away: bool) -> None:
+        """Its pods wait for another node, or stay after all."""
+        pods = sorted(node.pods, key=_UID)
+        for pod in pods:
+            self._unseat(pod)
+        node.away = away
+        self.reckon_open(node)
+        for pod in pods:
+            self._seat(pod)
+        self.touched.add(node.name)
+
+    def reckon_open(self, node: Node) -> None:
+        node.reckon_open()
+        if node.open:
+            self.gained[node.name] = node
+
+    def _note_readiness(self, node: Node) -> None:
+        if node.facts.ready:
+            node.not_ready_since = None
+            self.not_ready.pop(node.name, None)
+        else:
+            self.not_ready[node.name] = node
+
+    def _class_of(self, seen: f.NodeSeen) -> NodeClass:
+        keys = self.kinds.node_keys
+        labels = tuple(
+            pair for pair in sorted(seen.labels) if pair[0] in keys and pair[0] not in (HOSTNAME_LABEL, NODE_NAME)
+        )
+        name = (labels, tuple(sorted(seen.taints)))
+        made = self._classes.get(name)
+        if made is None:
+            if len(self._classes) >= _CLASSES_KEPT:
+                self._new_node_keys()
+            made = self._classes[name] = NodeClass(dict(labels), seen.taints)
+        return made
+
+    def _widen(self) -> None:
+        width = len(self.dimensions.places)
+        for node in self.nodes.values():
+            if len(node.free) == width:
+                continue
+            node.widen(width)
+
+    # ----------------------------------------------------------------------------------------------------------- kinds
+
+    def _new_kind(self, kind: Kind) -> None:
+        if kind.need and kind.need[-1][0] >= self._width:
+            self._width = len(self.dimensions.places)
+            self._widen()
+        for budget in self._budgets.values():
+            if budget.allowed <= 0 and _covers(budget, kind):
+                kind.hold(budget.name, True)
+
+    def _new_pod_keys(self) -> None:
+        """Selectors name keys they did not name before: labels that made no difference may now make one."""
+        for pod in list(self.pods.values()):
+            kind = self.kinds.with_labels(pod.kind.shape, pod.labels)
+            if kind is not pod.kind:
+                self._unseat(pod)
+                self._change_kind(pod, kind)
+                self._seat(pod)
+        for request in list(self.requests.values()):
+            if request.kind is None:
+                continue
+            kind = self.kinds.with_labels(request.kind.shape, request.labels)
+            if kind is not request.kind:
+                grew, old = self.rows.grew, request.kind
+                self._unask(request)
+                kind.users += 1
+                request.kind = kind
+                self._ask(request)
+                self._release(old)
+                self.rows.grew = grew
+
+    def _new_node_keys(self) -> None:
+        self._classes.clear()
+        for filter in self.kinds.filters():
+            filter.forget()
+        for node in self.nodes.values():
+            node.cls = self._class_of(node.facts)
+
+    def _new_domains(self, domains: Domains) -> None:
+        for node in self.nodes.values():
+            domains.count(node, 1)
+
+    def _new_tally(self, made: Tally, kinds: list[Kind]) -> None:
+        """Count those who stand already."""
+        standing = [kind for kind in kinds if kind.bound]
+        if not standing:
+            return
+        for node in self.nodes.values():
+            for kind in standing:
+                count = node.kinds.get(kind, 0)
+                if count and made.domains is not None:
+                    count -= node.leaving.get(kind, 0)
+                if count:
+                    made.count(node, count)
+
+    # --------------------------------------------------------------------------------------------------------- budgets
+
+    def _budget_seen(self, seen: f.BudgetSeen) -> None:
+        self.kinds.learn_pod_keys({check.key for check in seen.selector.checks})
+        before = self._budgets.get(seen.name)
+        self._budgets[seen.name] = seen
+        if before is None or replace(before, allowed=0) != replace(seen, allowed=0):
+            changed = True
+        else:
+            changed = (before.allowed <= 0) != (seen.allowed <= 0)
+        if changed:
+            self._hold(seen.name)
+
+    def _budget_gone(self, gone: f.BudgetGone) -> None:
+        if self._budgets.pop(gone.name, None) is not None:
+            self._hold(gone.name)
+
+    def _hold(self, name: str) -> None:
+        budget = self._budgets.get(name)
+        for kind in self.kinds.live():
+            held = budget is not None and budget.allowed <= 0 and _covers(budget, kind)
+            if held != (name in kind.held_by):
+                kind.hold(name, held)
+                self._flipped.add(kind)
+
+    def _spread_flips(self) -> None:
+        if self._flipped:
+            for node in self.nodes.values():
+                if node.name in self.touched or not self._flipped.isdisjoint(node.kinds):
+                    node.held = sum(kind.must_stay for kind in node.kinds)
+                    self.touched.add(node.name)
+            self._flipped.clear()
+
+    def validate(self) -> None:
+        """Raise AssertionError when the books contradict each other; tests call it after every batch."""
+        for node in self.nodes.values():
+            used = [0] * len(node.total)
+            for kind, count in node.kinds.items():
+                for place, amount in kind.need:
+                    used[place] += amount * count
+            assert [a + b for a, b in zip(node.free, used, strict=True)] == node.total, f"{node.name} leaks"
+            assert not node.guests, f"{node.name} has guests between passes"
+            assert node.held == sum(kind.must_stay for kind in node.kinds), f"{node.name} miscounts who must stay"
+            assert sum(node.kinds.values()) == sum(1 for pod in node.pods if pod.host is node), node.name
+        waiting = [pod for kind in self.waiting for pod in kind.waiting]
+        assert sorted(p.uid for p in waiting) == sorted(p.uid for p in self.pods.values() if p.waiting)
+        for row in self.rows.books():
+            assert 0 <= row.running <= row.count and row.stranded >= 0, row.unit
+            assert row.count == sum(row.kinds.values()), row.unit
+        users: dict[Kind, int] = {}
+        for pod in self.pods.values():
+            users[pod.kind] = users.get(pod.kind, 0) + 1
+        for request in self.requests.values():
+            if request.kind is not None:
+                users[request.kind] = users.get(request.kind, 0) + 1
+        assert {kind: kind.users for kind in self.kinds.live() if kind.users} == users, "kinds are miscounted"
+
+
+def _unchanged(pod: Pod, kind: Kind, seen: f.PodSeen) -> bool:
+    return (
+        pod.kind is kind
+        and pod.node == seen.node
+        and pod.terminating == seen.terminating
+        and pod.nominated == seen.nominated
+        and pod.since == seen.since
+        and pod.labels == seen.shape.labels
+        and (pod.request.name if pod.request is not None else "") == seen.request
+    )
+
+
+def _returns(pod: Pod) -> bool:
+    """Whether another pod comes in its place when its node goes."""
+    return pod.kind.shape.origin is f.Origin.REPLICATED and not pod.terminating
+
+
+def _same_place(before: f.NodeSeen, after: f.NodeSeen) -> bool:
+    return (
+        before.labels == after.labels
+        and before.taints == after.taints
+        and before.allocatable == after.allocatable
+        and before.machine == after.machine
+    )
+
+
+def _covers(budget: f.BudgetSeen, kind: Kind) -> bool:
+    return budget.namespace == kind.shape.namespace and budget.selector.selects(kind.labels)
+
+
+def _count(counts: dict[Any, int], key: object, change: int) -> None:
+    left = counts.get(key, 0) + change
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]

@@ -1,0 +1,234 @@
+"""The mirror's front: deltas in; rows, node reports, refusals and levels out, each with the version it was read from.
+
+`apply` keeps the books, `settle` looks at them once, and everything asked afterwards answers from that look. The same
+deltas give the same answers in whatever batches they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from bigfleet.operator.core.mirror.away import is_away, next_grace
+from bigfleet.operator.core.mirror.books import Books
+from bigfleet.operator.core.mirror.facts import Delta
+from bigfleet.operator.core.mirror.levels import Levels
+from bigfleet.operator.core.mirror.nodes import Node
+from bigfleet.operator.core.mirror.placing import Placing
+from bigfleet.operator.core.mirror.removable import Candidates, removable_nodes
+from bigfleet.operator.core.mirror.reports import NodeReport, Reports
+from bigfleet.operator.core.mirror.room import Room
+from bigfleet.operator.core.mirror.waiting import STUCK_AFTER, Outcome, home_of, place_waiting
+from bigfleet.operator.core.rows import Row, RowBook
+
+
+class Findings(Struct, frozen=True):
+    """What one look found. `grew`: more units wanted or without room than at the look before."""
+
+    version: int
+    grew: bool
+    stranded: int
+    # Machines of closing nodes that something waiting fits on and on nothing else.
+    reopen: tuple[str, ...] = ()
+    # Pods the scheduler has left unbound for too long although there is room: the shell writes an Event.
+    stuck: tuple[str, ...] = ()
+
+
+class Mirror:
+    """One cluster."""
+
+    def __init__(self) -> None:
+        self._books = Books()
+        self._room = Room(self._books.nodes)
+        self._placing = Placing(self._books.nodes, self._room)
+        self._reports = Reports(self._books.nodes, self._books.dimensions)
+        self._levels = Levels(self._books.dimensions)
+        self._candidates = Candidates(self._books.dimensions)
+        self.version = 0
+        self._stranded: dict[RowBook, int] = {}
+        self._told_stuck: set[str] = set()
+        self._stuck_at: int | None = None
+        self._now = 0
+        self._settled = True
+
+    # ------------------------------------------------------------------------------------------------------------- in
+
+    def apply(self, deltas: Iterable[Delta]) -> None:
+        self._books.apply(deltas)
+        self._settled = False
+
+    def lost(self, machine: str) -> None:
+        """The provider lost it: its pods need another node, whatever Kubernetes believes."""
+        node = self._node(machine)
+        if node is not None and not node.lost:
+            node.lost = True
+            self._books.set_away(node, True)
+            self._settled = False
+
+    def settle(self, now: int) -> Findings:
+        """Look once at everything."""
+        books = self._books
+        self._now, self._settled = now, True
+        self._reckon_away(now)
+        books.regrid(now)
+        self._log_room()
+        outcome = place_waiting(books, self._placing, now)
+        hosts = frozenset(node.name for node in self._placing.hosts())
+        self._candidates.update(books.touched, books.nodes)
+        removable = removable_nodes(books, self._placing, self._candidates)
+        self._placing.undo()
+        self.version += 1
+        self._reports.touched |= books.touched
+        books.touched = set()
+        self._reports.found(hosts, removable)
+        self._note_room(outcome, now)
+        stranded = _stranded(outcome)
+        grew = books.rows.grew or any(count > self._stranded.get(row, 0) for row, count in stranded.items())
+        books.rows.grew = False
+        for row in self._stranded:
+            row.stranded = 0
+        for row, count in stranded.items():
+            row.stranded = count
+        self._stranded = stranded
+        stuck = {pod.uid for pod in outcome.stuck}
+        fresh = tuple(sorted(stuck - self._told_stuck))
+        self._told_stuck = stuck
+        reopen = tuple(sorted(node.facts.machine for node in outcome.reopened if node.ours))
+        return Findings(self.version, grew, sum(stranded.values()), reopen, fresh)
+
+    # ------------------------------------------------------------------------------------------------------------ out
+
+    def rows(self) -> list[Row]:
+        """The roll-up as of the last look."""
+        self._check_settled()
+        homes = {}
+        for group, domains in self._books.gangs.items():
+            home = home_of(self._books, group)
+            if home is not None:
+                homes[group] = (home, domains[home])
+        return self._books.rows.rows(homes)
+
+    def reports(self, *, anew: bool = False) -> list[NodeReport]:
+        """Reports of nodes that changed as of the last look, or of all."""
+        self._check_settled()
+        if anew:
+            self._reports.anew()
+        return self._reports.take(self._now, self.version)
+
+    def levels(self) -> list[tuple[str, int]]:
+        """Nodes whose number of soft taints changes now."""
+        return self._levels.take(self._books.nodes.values(), self._now)
+
+    def next_timer(self) -> int | None:
+        """When to look again although nothing was told."""
+        due = (
+            next_grace(self._books.not_ready.values(), self._now),
+            self._stuck_at,
+            self._reports.next_timer(),
+            self._books.rows.next_timer(),
+        )
+        return min((at for at in due if at is not None), default=None)
+
+    # --------------------------------------------------------------------------------------------------------- drains
+
+    def refusal(self, machine: str) -> str:
+        """Why a voluntary drain must not begin now; empty when all its pods have room beside all other drains."""
+        node = self._node(machine)
+        if node is None or node.draining:
+            return ""
+        pinned = sorted({kind.shape.namespace for kind in node.kinds if kind.must_stay})
+        if pinned:
+            return f"node {node.name} has pods that must not be moved, in namespace {pinned[0]}"
+        settled, before = self._settled, self._without_room()
+        self._set_draining(node, True)
+        after = self._without_room()
+        self._set_draining(node, False)
+        self._settled = settled
+        if after > before:
+            return f"{after - before} pods of node {node.name} or others would have no room"
+        return ""
+
+    def begin(self, machine: str) -> None:
+        """It is being drained: its pods need room elsewhere from now on."""
+        node = self._node(machine)
+        if node is not None and not node.draining:
+            self._set_draining(node, True)
+
+    def release(self, machine: str) -> None:
+        """It is not being drained any more."""
+        node = self._node(machine)
+        if node is not None and node.draining:
+            self._set_draining(node, False)
+
+    def validate(self) -> None:
+        self._books.validate()
+        assert not self._placing.mark(), "guests between looks"
+
+    # -------------------------------------------------------------------------------------------------------- details
+
+    def _check_settled(self) -> None:
+        if not self._settled:
+            raise RuntimeError("the mirror was told something since the last settle(); look again before asking")
+
+    def _node(self, machine: str) -> Node | None:
+        return self._books.nodes.get(self._books.machines.get(machine, ""))
+
+    def _set_draining(self, node: Node, on: bool) -> None:
+        node.draining = on
+        self._books.set_away(node, self._is_away(node, self._lost()))
+        self._settled = False
+
+    def _lost(self) -> int:
+        return sum(1 for each in self._books.nodes.values() if each.lost)
+
+    def _is_away(self, node: Node, lost: int) -> bool:
+        books = self._books
+        return is_away(node, books.not_ready.values(), len(books.nodes), lost, self._now)
+
+    def _reckon_away(self, now: int) -> None:
+        books = self._books
+        for node in books.not_ready.values():
+            if node.not_ready_since is None:
+                node.not_ready_since = now
+        lost = self._lost()
+        for node in list(books.nodes.values()):
+            if node.away or node.not_ready_since is not None:
+                away = self._is_away(node, lost)
+                if away != node.away:
+                    books.set_away(node, away)
+
+    def _log_room(self) -> None:
+        self._room.gained(self._books.gained.values())
+        self._books.gained = {}
+
+    def _without_room(self) -> int:
+        """How many units have no room as things stand."""
+        self._log_room()
+        outcome = place_waiting(self._books, self._placing, self._now)
+        self._placing.undo()
+        return len(outcome.stranded) + len(outcome.reopened) + sum(count for _, count in outcome.placeholders)
+
+    def _note_room(self, outcome: Outcome, now: int) -> None:
+        """Since when each waiting pod has had room without a break."""
+        oldest = None
+        for pod in outcome.roomy:
+            if pod.room_since is None:
+                pod.room_since = now
+            if oldest is None or pod.room_since < oldest:
+                oldest = pod.room_since
+        for pod in outcome.stranded:
+            pod.room_since = None
+        self._stuck_at = None if oldest is None else oldest + STUCK_AFTER
+
+
+def _stranded(outcome: Outcome) -> dict[RowBook, int]:
+    found: dict[RowBook, int] = {}
+    for pods in (outcome.stranded, outcome.stuck):
+        for pod in pods:
+            if pod.row is not None:
+                found[pod.row] = found.get(pod.row, 0) + 1
+    for request, count in outcome.placeholders:
+        if request.row is not None:
+            found[request.row] = found.get(request.row, 0) + count
+    return found

@@ -1,0 +1,244 @@
+"""Where waiting pods would go: the first node by name that the scheduler's filters let them on, empty nodes last.
+
+Everything placed here is a guest: the books count it like a pod until `undo` takes it back. Which node a real scheduler
+prefers does not matter, only whether there is room; nodes without pods come last so that they stay empty if they can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from bigfleet.model.requirement import Requirement
+from bigfleet.operator.core.mirror.kinds import Fit, Kind
+from bigfleet.operator.core.mirror.nodes import Node
+from bigfleet.operator.core.mirror.room import Room
+
+# A list is made anew for so many full nodes at least, and for a quarter of it; fewer are cheaper to pass by.
+_STRUCK_AT_LEAST = 64
+
+
+def tally(kind: Kind, node: Node, change: int, *, terminating: bool = False) -> None:
+    """Count pods of this kind on this node in whatever selects them."""
+    for each in kind.tallied:
+        each.count(node, change)
+    for each in kind.holds:
+        each.count(node, change)
+    if not terminating:
+        for each in kind.spread_by:
+            each.count(node, change)
+
+
+def allows(kind: Kind, node: Node) -> bool:
+    """Whether ports, (anti-)affinity and strict spreads let one more pod of this kind on the node."""
+    if kind.shape.ports and node.port_is_taken(kind.shape.ports):
+        return False
+    for each in kind.anti_affinity:
+        if each.at(node):
+            return False
+    for each in kind.repelled_by:
+        if each.at(node):
+            return False
+    for each, skew, itself in kind.spreads:
+        if each.key not in node.labels or each.at(node) + itself - each.least() > skew:
+            return False
+    return not kind.affinity or _attracts(kind, node)
+
+
+def _attracts(kind: Kind, node: Node) -> bool:
+    if any(each.key not in node.labels for each, _ in kind.affinity):
+        return False
+    if all(each.at(node) for each, _ in kind.affinity):
+        return True
+    # The first of pods that want to be together may go anywhere.
+    return all(itself and not each.by_domain for each, itself in kind.affinity)
+
+
+class Placing:
+    """Guests of one pass, from `begin` to `undo`."""
+
+    def __init__(self, nodes: Mapping[str, Node], room: Room) -> None:
+        self._nodes = nodes
+        self._room = room
+        self._put: list[tuple[Kind, Node, int]] = []
+        self._pass = 0
+        # While something is tried out, room that seems gone may come back.
+        self._trying = False
+
+    def begin(self) -> None:
+        self._pass += 1
+
+    def mark(self) -> int:
+        return len(self._put)
+
+    def hosts(self) -> set[Node]:
+        """Nodes with guests."""
+        return {node for _, node, _ in self._put}
+
+    def put(self, kind: Kind, node: Node, count: int) -> None:
+        node.take(kind.need, count)
+        node.guests += count
+        if kind.shape.ports:
+            node.hold_ports(kind.shape.ports, count)
+        if kind.counted:
+            tally(kind, node, count)
+        self._put.append((kind, node, count))
+
+    def undo(self, mark: int = 0) -> None:
+        put = self._put
+        while len(put) > mark:
+            kind, node, count = put.pop()
+            node.take(kind.need, -count)
+            node.guests -= count
+            if kind.shape.ports:
+                node.hold_ports(kind.shape.ports, -count)
+            if kind.counted:
+                tally(kind, node, -count)
+
+    def try_out(self, kinds: Iterable[Kind]) -> int:
+        """What is placed from now on will be undone; these kinds are going to be placed. Returns the mark."""
+        for kind in kinds:
+            self._advance(kind.fit)
+        self._trying = True
+        return len(self._put)
+
+    def tried(self, mark: int) -> None:
+        self.undo(mark)
+        self._trying = False
+
+    def place(self, kind: Kind, count: int, *, apart_from: Node | None = None) -> int:
+        """Put up to so many pods somewhere; how many found room."""
+        if kind.settles:
+            return self._sweep(kind, count, apart_from)
+        placed = 0
+        # A spread or an affinity may open nodes that did not suit a moment ago: begin anew for every pod.
+        while placed < count and self._sweep(kind, 1, apart_from):
+            placed += 1
+        return placed
+
+    def place_gang(
+        self,
+        members: Sequence[tuple[Kind, int]],
+        same: Requirement,
+        home: str | None,
+        *,
+        apart_from: Node | None = None,
+    ) -> bool:
+        """Put all of them into one domain, the one that is their home if they have one; or none."""
+        rooms = [self._by_domain(kind, same.key) for kind, _ in members]
+        mark = len(self._put)
+        for domain in sorted(rooms[0]) if home is None else [home]:
+            if same.values and domain not in same.values:
+                continue
+            if all(
+                self._among(kind, count, nodes.get(domain, []), apart_from) == count
+                for (kind, count), nodes in zip(members, rooms, strict=True)
+            ):
+                return True
+            self.undo(mark)
+        return False
+
+    # --------------------------------------------------------------------------------------------------------- details
+
+    def _advance(self, fit: Fit) -> None:
+        """Move the fit's cursor to the first node with room: inside a pass room only shrinks."""
+        if fit.stamp != self._pass:
+            self._start(fit)
+        names, need, nodes = fit.names, fit.need, self._nodes
+        place, end = fit.cursor, len(names)
+        while place < end:
+            node = nodes.get(names[place])
+            if node is None or not node.open or not fit.filter.suits(node):
+                fit.stale.append(names[place])
+            elif not node.occupants:
+                fit.empty.append(node)
+            elif node.room(need):
+                break
+            elif not node.guests:
+                fit.stale.append(names[place])
+            place += 1
+        fit.cursor = place
+        if place == end:
+            empty = fit.empty
+            while fit.passed < len(empty) and not empty[fit.passed].room(need):
+                fit.passed += 1
+
+    def _start(self, fit: Fit) -> None:
+        if len(fit.stale) > max(_STRUCK_AT_LEAST, len(fit.names) // 4):
+            self._room.strike(fit, fit.stale)
+        fit.stale = []
+        self._room.names(fit)
+        fit.stamp, fit.cursor, fit.passed, fit.empty, fit.by_domain = self._pass, 0, 0, [], {}
+
+    def _sweep(self, kind: Kind, count: int, apart_from: Node | None) -> int:
+        fit = kind.fit
+        if not self._trying or fit.stamp != self._pass:
+            self._advance(fit)
+        names, need, nodes = fit.names, fit.need, self._nodes
+        left = count
+        empty: list[Node] = []
+        for place in range(fit.cursor, len(names)):
+            node = nodes.get(names[place])
+            if node is None or not node.open or node is apart_from or not fit.filter.suits(node):
+                continue
+            if not node.occupants:
+                empty.append(node)
+                continue
+            room = node.room(need)
+            if room:
+                left -= self._fill(kind, node, min(room, left))
+                if not left:
+                    return count
+        for node in (*fit.empty[fit.passed :], *empty):
+            if node is not apart_from:
+                left -= self._fill(kind, node, min(node.room(need), left))
+                if not left:
+                    break
+        return count - left
+
+    def _by_domain(self, kind: Kind, key: str) -> dict[str, list[Node]]:
+        """Nodes that had room for one when this was first asked in this pass, by domain, busy ones first."""
+        fit = kind.fit
+        if fit.stamp != self._pass:
+            self._start(fit)
+        found = fit.by_domain.get(key)
+        if found is not None:
+            return found
+        found = fit.by_domain[key] = {}
+        empty = []
+        for name in fit.names:
+            node = self._nodes.get(name)
+            if node is None or not node.open or not fit.filter.suits(node) or not node.room(fit.need):
+                continue
+            if not node.occupants:
+                empty.append(node)
+            elif (domain := node.labels.get(key)) is not None:
+                found.setdefault(domain, []).append(node)
+        for node in empty:
+            if (domain := node.labels.get(key)) is not None:
+                found.setdefault(domain, []).append(node)
+        return found
+
+    def _among(self, kind: Kind, count: int, nodes: Sequence[Node], apart_from: Node | None) -> int:
+        placed = 0
+        while placed < count:
+            before = placed
+            for node in nodes:
+                if node is not apart_from:
+                    wanted = count - placed if kind.settles else 1
+                    placed += self._fill(kind, node, min(node.room(kind.need), wanted))
+                    if placed == count or (placed > before and not kind.settles):
+                        break
+            if placed == before or kind.settles:
+                break
+        return placed
+
+    def _fill(self, kind: Kind, node: Node, count: int) -> int:
+        if not kind.hard:
+            if count:
+                self.put(kind, node, count)
+            return count
+        placed = 0
+        while placed < count and allows(kind, node):
+            self.put(kind, node, 1)
+            placed += 1
+        return placed

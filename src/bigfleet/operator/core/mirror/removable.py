@@ -1,0 +1,138 @@
+"""Which nodes could go: their pods would all find room elsewhere, together, beside everything that waits.
+
+Only the least used of our nodes are tried, so that a pass stays short. Judged on the books with guests in place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+from bigfleet.operator.core.mirror.books import Books
+from bigfleet.operator.core.mirror.facts import Origin
+from bigfleet.operator.core.mirror.kinds import Kind
+from bigfleet.operator.core.mirror.levels import fill
+from bigfleet.operator.core.mirror.nodes import Dimensions, Node, NodeClass
+from bigfleet.operator.core.mirror.placing import Placing, tally
+from bigfleet.operator.core.mirror.waiting import home_of
+
+TRIED = 200
+# So many of the least used nodes of each class are tried first as the one place for everything.
+_ROOMIEST = 3
+
+
+class Candidates:
+    """Our nodes from the least used to the fullest; only those that changed are put in order anew."""
+
+    def __init__(self, dimensions: Dimensions) -> None:
+        self._dimensions = dimensions
+        self._fills: dict[str, float] = {}
+        self._order: list[str] = []
+
+    def update(self, names: Iterable[str], nodes: Mapping[str, Node]) -> None:
+        fills = self._fills
+        fresh = []
+        for name in names:
+            node = nodes.get(name)
+            if node is None or not node.ours:
+                fills.pop(name, None)
+                continue
+            if name not in fills:
+                fresh.append(name)
+            fills[name] = fill(node, self._dimensions)
+        if fresh or len(self._order) != len(fills):
+            # By name first: what is equally full stays in order of name.
+            self._order = sorted(fills)
+        else:
+            self._order.sort()
+        self._order.sort(key=fills.__getitem__)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
+
+
+def removable_nodes(books: Books, placing: Placing, candidates: Iterable[str]) -> frozenset[str]:
+    """Those of the first 200 eligible candidates that could go."""
+    tried, found = 0, []
+    roomiest: dict[NodeClass, list[Node]] = {}
+    for name in candidates:
+        node = books.nodes[name]
+        if node.open:
+            like = roomiest.setdefault(node.cls, [])
+            if len(like) < _ROOMIEST:
+                like.append(node)
+        if not _eligible(node):
+            continue
+        tried += 1
+        if could_go(books, placing, node, itertools.chain(*roomiest.values())):
+            found.append(name)
+        if tried == TRIED:
+            break
+    return frozenset(found)
+
+
+def could_go(books: Books, placing: Placing, node: Node, roomiest: Iterable[Node] = ()) -> bool:
+    """Whether all its pods that would come back have room on other nodes; guests of the trial are taken away again."""
+    movers = _movers(node)
+    picky = [each for each in movers if each[0].shape.picky]
+    plain = movers[len(picky) :]
+    for kind, count in movers:
+        if kind.counted:
+            tally(kind, node, -count)
+    try:
+        mark = placing.try_out(kind for kind, _ in picky)
+        moved = all(_moves(books, placing, node, *each) for each in picky)
+        quickly = moved and _on_one(node, plain, roomiest)
+        placing.tried(mark)
+        if quickly or not moved:
+            return moved
+        mark = placing.try_out(kind for kind, _ in movers)
+        moved = all(_moves(books, placing, node, *each) for each in movers)
+        placing.tried(mark)
+        return moved
+    finally:
+        for kind, count in movers:
+            if kind.counted:
+                tally(kind, node, count)
+
+
+def _on_one(node: Node, movers: list[tuple[Kind, int]], roomiest: Iterable[Node]) -> bool:
+    """Whether they all fit one other node: then they also do when each takes the first that has room."""
+    if any(kind.hard for kind, _ in movers):
+        return False
+    total: dict[int, int] = {}
+    for kind, count in movers:
+        for place, amount in kind.need:
+            total[place] = total.get(place, 0) + amount * count
+    needs = tuple(total.items())
+    return any(
+        other is not node and other.room(needs) > 0 and all(kind.fit.filter.suits(other) for kind, _ in movers)
+        for other in roomiest
+    )
+
+
+def _eligible(node: Node) -> bool:
+    if not node.occupants or node.guests or node.away or not node.facts.ready:
+        return False
+    return not node.held
+
+
+def _movers(node: Node) -> list[tuple[Kind, int]]:
+    """Pods that need another place, picky ones first, then largest; those that are leaving anyway do not."""
+    found = []
+    for kind, count in node.kinds.items():
+        count -= node.leaving.get(kind, 0)
+        if count and kind.shape.origin is Origin.REPLICATED:
+            found.append((kind, count))
+    found.sort(key=lambda each: (not each[0].shape.picky, each[0].order))
+    return found
+
+
+def _moves(books: Books, placing: Placing, node: Node, kind: Kind, count: int) -> bool:
+    if kind.same is None:
+        return placing.place(kind, count, apart_from=node) == count
+    domains = dict(books.gangs.get(kind.shape.group, {}))
+    here = node.labels.get(kind.same.key)
+    whole = sum(domains.values()) == count
+    home = None if whole or here is None else home_of(books, kind.shape.group)
+    return placing.place_gang([(kind, count)], kind.same, home, apart_from=node)

@@ -1,0 +1,154 @@
+"""What a shard hears about each of our nodes: what is there, what it would cost to take, whether it could go.
+
+A report goes when something changed that decisions hang on; what only moves with every pod (used, dollars) goes at most
+every 30 s. Owns what was told last; who is removable or hosts guests is found elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bigfleet.operator.core.events import SECOND
+from bigfleet.operator.core.mirror.kinds import Face
+from bigfleet.operator.core.mirror.nodes import PODS, Dimensions, Node
+
+# Names with what there is of them, in order of name; plain, because a pass makes hundreds.
+Amounts = tuple[tuple[str, int], ...]
+
+USED_INTERVAL = 30 * SECOND
+MOST_PROFILES = 16
+# Reports that only tell other amounts; when more are due, the rest goes with the next ones.
+AMOUNTS_AT_ONCE = 400
+
+
+class NodeReport(Struct, frozen=True):
+    """One node of ours. More than 16 profiles are not named: then `profiles` is empty on a node that is not."""
+
+    machine: str
+    node_name: str
+    ready: bool
+    empty: bool
+    removable: bool = False
+    pinned: bool = False
+    max_pod_priority: int = 0
+    groups: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    exclusive: tuple[str, ...] = ()
+    closing_since: int = 0
+    allocatable: Amounts = ()
+    used: Amounts = ()
+    reclamation_dollars: float = 0.0
+    interruption_dollars: float = 0.0
+    version: int = 0
+
+
+class _Told:
+    __slots__ = ("at", "faces", "report")
+
+    def __init__(self, report: NodeReport, at: int, faces: set[Face | None]) -> None:
+        self.report = report
+        self.at = at
+        self.faces = faces
+
+
+class Reports:
+    """Reports of all our nodes, as far as they were told."""
+
+    def __init__(self, nodes: Mapping[str, Node], dimensions: Dimensions) -> None:
+        self._nodes = nodes
+        self._dimensions = dimensions
+        self._told: dict[str, _Told] = {}
+        self._lagging: dict[str, int] = {}
+        self._places: list[tuple[str, int]] = []
+        self.touched: set[str] = set()
+        self.hosts: frozenset[str] = frozenset()
+        self.removable: frozenset[str] = frozenset()
+
+    def found(self, hosts: frozenset[str], removable: frozenset[str]) -> None:
+        """Which nodes have guests and which could go, as of this pass."""
+        self.touched |= self.hosts ^ hosts
+        self.touched |= self.removable ^ removable
+        self.hosts, self.removable = hosts, removable
+
+    def anew(self) -> None:
+        """Whoever hears the next reports knows nothing."""
+        self._told.clear()
+        self._lagging.clear()
+        self.touched.update(self._nodes)
+
+    def take(self, now: int, version: int) -> list[NodeReport]:
+        """Everything that has to be told now, in order of node name."""
+        self._places = [each for each in sorted(self._dimensions.places.items()) if each[0] != PODS]
+        out: list[NodeReport] = []
+        touched, self.touched = self.touched, set()
+        for name in touched:
+            node, told = self._nodes.get(name), self._told.get(name)
+            if node is None or not node.ours:
+                self._told.pop(name, None)
+                self._lagging.pop(name, None)
+            elif told is not None and self._only_amounts(node, told):
+                self._lagging.setdefault(name, told.at + USED_INTERVAL)
+            else:
+                self._tell(node, now, version, out)
+        due = sorted((at, name) for name, at in self._lagging.items() if at <= now)
+        for _, name in due[:AMOUNTS_AT_ONCE]:
+            self._tell(self._nodes[name], now, version, out)
+        out.sort(key=lambda report: report.node_name)
+        return out
+
+    def _tell(self, node: Node, now: int, version: int, out: list[NodeReport]) -> None:
+        self._lagging.pop(node.name, None)
+        told = self._told.get(node.name)
+        report = self._report(node, version)
+        if told is None or replace(report, version=told.report.version) != told.report:
+            self._told[node.name] = _Told(report, now, set(node.faces))
+            out.append(report)
+
+    def next_timer(self) -> int | None:
+        return min(self._lagging.values(), default=None)
+
+    def _report(self, node: Node, version: int) -> NodeReport:
+        """The node as it is now."""
+        reclamation = interruption = 0.0
+        for kind, count in node.kinds.items():
+            dollars = kind.dollars
+            reclamation += dollars[0] * count
+            interruption += dollars[1] * count
+        faces = [face for face in node.faces if face is not None]
+        profiles = {face[1] for face in faces}
+        total, free, daemons = node.total, node.free, node.daemons
+        return NodeReport(
+            machine=node.facts.machine,
+            node_name=node.name,
+            ready=node.facts.ready,
+            empty=self._empty(node),
+            removable=node.name in self.removable,
+            pinned=node.held > 0,
+            max_pod_priority=max((face[0] for face in faces), default=0),
+            groups=tuple(sorted({face[2] for face in faces if face[2]})),
+            profiles=tuple(sorted(profiles)) if len(profiles) <= MOST_PROFILES else (),
+            exclusive=tuple(sorted({token for face in faces for token in face[3]})),
+            closing_since=node.facts.closing_since,
+            allocatable=tuple([(n, total[p] - daemons[p]) for n, p in self._places if total[p] > daemons[p]]),
+            used=tuple([(n, u) for n, p in self._places if (u := total[p] - free[p] - daemons[p]) > 0]),
+            reclamation_dollars=round(reclamation, 6),
+            interruption_dollars=round(interruption, 6),
+            version=version,
+        )
+
+    def _empty(self, node: Node) -> bool:
+        return node.is_empty and node.name not in self.hosts
+
+    def _only_amounts(self, node: Node, told: _Told) -> bool:
+        last = told.report
+        return (
+            node.facts.ready == last.ready
+            and self._empty(node) == last.empty
+            and (node.name in self.removable) == last.removable
+            and node.facts.closing_since == last.closing_since
+            and node.faces.keys() == told.faces
+            and bool(node.held) == last.pinned
+        )

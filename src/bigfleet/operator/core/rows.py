@@ -1,0 +1,219 @@
+"""The rows of a roll-up: units wanted, running and without room per profile, group and exact unit.
+
+Kept as requests come and go; resources are count times unit, always. A profile whose pods come in too many sizes is
+told on a grid: every unit rounded up a little, never past the largest, until there are few sizes again for a while.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from bigfleet.model.names import HOSTNAME_LABEL
+from bigfleet.model.profile import Profile
+from bigfleet.model.resources import Resources
+from bigfleet.operator.core.events import SECOND
+
+if TYPE_CHECKING:
+    from bigfleet.operator.core.mirror.kinds import Kind
+
+K = TypeVar("K")
+
+MANY_UNITS = 64
+FEW_UNITS = 32
+FEW_FOR = 30 * 60 * SECOND
+_ROUNDED = ("cpu", "memory")
+# Amounts keep five significant bits: each is rounded up by at most a sixteenth.
+_BITS = 5
+
+
+class Row(Struct, frozen=True):
+    """One row; running + stranded ≤ count, the rest has room and is not bound yet."""
+
+    profile: Profile
+    group: str
+    unit: Resources
+    count: int
+    running: int
+    stranded: int
+    # Units where they are: by domain of a strict spread, or the one domain of a gang.
+    domain_units: tuple[tuple[str, int], ...] = ()
+    exclusive: tuple[str, ...] = ()
+
+    @property
+    def resources(self) -> Resources:
+        return self.unit.scale(self.count)
+
+
+class RowBook:
+    """A row as it is kept."""
+
+    __slots__ = ("count", "family", "kinds", "running", "stranded", "unit")
+
+    def __init__(self, family: Family, unit: Resources) -> None:
+        self.family = family
+        self.unit = unit
+        self.count = 0
+        self.running = 0
+        self.stranded = 0
+        self.kinds: dict[Kind, int] = {}
+
+
+class Family:
+    """All rows of one profile and group."""
+
+    __slots__ = ("coarse", "few_since", "group", "profile", "rows", "units")
+
+    def __init__(self, profile: Profile, group: str) -> None:
+        self.profile = profile
+        self.group = group
+        # Exact units and how many of each are wanted.
+        self.units: dict[Resources, int] = {}
+        self.rows: dict[Resources, RowBook] = {}
+        self.coarse = False
+        self.few_since: int | None = None
+
+
+class Rows:
+    """All rows of a cluster."""
+
+    def __init__(self) -> None:
+        self._families: dict[tuple[str, str], Family] = {}
+        self._crowded: set[tuple[str, str]] = set()
+        # More units are wanted, or more have no room, than when this was last looked at.
+        self.grew = False
+
+    def want(self, kind: Kind, units: int) -> RowBook:
+        """So many units more (or less) of this kind; the row that counts them."""
+        profile, group, unit = kind.shape.profile, kind.shape.group, kind.shape.requests
+        name = (profile.fingerprint, group)
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(profile, group)
+        _count(family.units, unit, units)
+        shown = on_grid(unit) if family.coarse else unit
+        row = family.rows.get(shown)
+        if row is None:
+            row = family.rows[shown] = RowBook(family, shown)
+        row.count += units
+        _count(row.kinds, kind, units)
+        if not row.count:
+            del family.rows[shown]
+            if not family.rows:
+                del self._families[name]
+        if family.coarse or len(family.units) > MANY_UNITS:
+            self._crowded.add(name)
+        self.grew = self.grew or units > 0
+        return row
+
+    def regrid(self, now: int) -> list[Family]:
+        """Families that must be told otherwise from now on: whoever keeps their requests counts them anew."""
+        changed = []
+        for name in sorted(self._crowded):
+            family = self._families.get(name)
+            if family is None:
+                self._crowded.discard(name)
+            elif not family.coarse:
+                if len(family.units) > MANY_UNITS:
+                    changed.append(family)
+                else:
+                    self._crowded.discard(name)
+            elif len(family.units) > FEW_UNITS:
+                family.few_since = None
+            elif family.few_since is None:
+                family.few_since = now
+            elif now - family.few_since >= FEW_FOR:
+                changed.append(family)
+        return changed
+
+    def switch(self, family: Family) -> None:
+        """Exact becomes coarse or coarse exact; its rows start from nothing."""
+        family.coarse, family.few_since = not family.coarse, None
+        family.units.clear()
+        family.rows.clear()
+        self._families[family.profile.fingerprint, family.group] = family
+
+    def next_timer(self) -> int | None:
+        due = [family.few_since for name in self._crowded if (family := self._families.get(name)) is not None]
+        return min((since + FEW_FOR for since in due if since is not None), default=None)
+
+    def rows(self, homes: dict[str, tuple[str, int]]) -> list[Row]:
+        """All rows in canonical order; `homes` says in which domain each gang runs and how many of it."""
+        found = []
+        for _, family in sorted(self._families.items()):
+            largest = _largest(family) if family.coarse else {}
+            for _, row in sorted(family.rows.items(), key=lambda each: each[0].canonical):
+                found.append(_told(family, row, largest, homes))
+        return found
+
+    def books(self) -> list[RowBook]:
+        return [row for family in self._families.values() for row in family.rows.values()]
+
+
+def on_grid(unit: Resources) -> Resources:
+    """Cpu and memory rounded up to five significant bits."""
+    return Resources({name: _rounded(amount) if name in _ROUNDED else amount for name, amount in unit.items()})
+
+
+def _rounded(amount: int) -> int:
+    shift = max(0, amount.bit_length() - _BITS)
+    return -(-amount >> shift) << shift
+
+
+def _largest(family: Family) -> dict[str, int]:
+    return {name: max(exact.get(name) for exact in family.units) for name in _ROUNDED}
+
+
+def _told(family: Family, row: RowBook, largest: dict[str, int], homes: dict[str, tuple[str, int]]) -> Row:
+    unit = row.unit
+    if largest:
+        unit = Resources({name: min(amount, largest.get(name, amount)) for name, amount in unit.items()})
+    return Row(
+        profile=family.profile,
+        group=family.group,
+        unit=unit,
+        count=row.count,
+        running=row.running,
+        stranded=row.stranded,
+        domain_units=_domain_units(row, homes),
+        exclusive=_exclusive(row),
+    )
+
+
+def _domain_units(row: RowBook, homes: dict[str, tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    if row.family.group:
+        home = homes.get(row.family.group)
+        return () if home is None else (home,)
+    strict = row.family.profile.strict_spread
+    if strict is None or strict.topology_key == HOSTNAME_LABEL:
+        return ()
+    tallies = {
+        id(tally): tally.by_domain
+        for kind in row.kinds
+        for tally, _, _ in kind.spreads
+        if tally.key == strict.topology_key
+    }
+    units: dict[str, int] = {}
+    for by_domain in tallies.values():
+        for domain, count in by_domain.items():
+            units[domain] = units.get(domain, 0) + count
+    return tuple(sorted(units.items()))
+
+
+def _exclusive(row: RowBook) -> tuple[str, ...]:
+    """Tokens that all units of the row have: one that only some have would keep the others apart as well."""
+    shared: set[str] | None = None
+    for kind in row.kinds:
+        shared = set(kind.tokens) if shared is None else shared & set(kind.tokens)
+        if not shared:
+            return ()
+    return tuple(sorted(shared or ()))
+
+
+def _count(counts: dict[K, int], key: K, change: int) -> None:
+    left = counts.get(key, 0) + change
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]

@@ -1,0 +1,87 @@
+"""The mirror against a slow, obvious one, and against itself told everything anew."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigfleet.operator.core.mirror import facts as f
+from bigfleet.operator.core.mirror.mirror import Mirror
+from bigfleet.operator.core.mirror.reports import NodeReport
+from tests.oracle.mirror import World, answer
+from tests.strategies.small_clusters import random_delta, shapes
+
+SEEDS = st.integers(0, 2**32)
+
+
+def told_anew(world: World, dice: random.Random) -> Mirror:
+    """Another mirror of the same world, told in another order."""
+    mirror = Mirror()
+    places: list[f.Delta] = [*world.nodes.values(), *world.gone.values()]
+    rest: list[f.Delta] = [*world.pods.values(), *world.requests.values(), *world.budgets.values()]
+    dice.shuffle(places)
+    dice.shuffle(rest)
+    mirror.apply(places)
+    mirror.apply(rest)
+    mirror.apply(f.NodeGone(name) for name in world.gone)
+    for machine in sorted(world.draining):
+        mirror.begin(machine)
+    for machine in sorted(world.lost):
+        mirror.lost(machine)
+    mirror.settle(0)
+    return mirror
+
+
+def without_version(report: NodeReport) -> dict[str, object]:
+    return {name: getattr(report, name) for name in report.__struct_fields__ if name != "version"}
+
+
+def check(mirror: Mirror, world: World, dice: random.Random) -> None:
+    rows = mirror.rows()
+    for row in rows:
+        assert row.resources == row.unit.scale(row.count)
+        assert row.running + row.stranded <= row.count
+    wanted = answer(world)
+    assert {
+        (row.profile.fingerprint, row.group, row.unit.canonical): (row.count, row.running, row.stranded) for row in rows
+    } == wanted.rows
+    again = told_anew(world, dice)
+    assert again.rows() == rows
+    reports = {report.machine: report for report in again.reports(anew=True)}
+    assert {m: without_version(r) for m, r in reports.items()} == {
+        report.machine: without_version(report) for report in mirror.reports(anew=True)
+    }
+    assert {machine: report.empty for machine, report in reports.items()} == wanted.empty
+    assert {machine: report.removable for machine, report in reports.items()} == wanted.removable
+
+
+def play(seed: int, steps: int) -> None:
+    dice = random.Random(seed)
+    world, mirror, known, calm = World(), Mirror(), shapes(dice), dice.random() < 0.5
+    for _ in range(steps):
+        batch = [random_delta(dice, world, known, calm=calm) for _ in range(dice.randint(1, 12))]
+        mirror.apply(batch)
+        machines = sorted(node.machine for node in world.nodes.values() if node.machine)
+        if machines and dice.random() < 0.3:
+            machine = dice.choice(machines)
+            if machine in world.draining:
+                world.draining.discard(machine)
+                mirror.release(machine)
+            elif dice.random() < 0.7:
+                world.draining.add(machine)
+                mirror.begin(machine)
+            else:
+                world.lost.add(machine)
+                mirror.lost(machine)
+        found = mirror.settle(0)
+        mirror.validate()
+        assert set(found.reopen) == answer(world).reopen
+        check(mirror, world, dice)
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_the_mirror_says_what_a_slow_one_says_however_it_got_there(seed: int) -> None:
+    play(seed, steps=4)
