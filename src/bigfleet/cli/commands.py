@@ -19,7 +19,7 @@ import typer.main
 
 from bigfleet.refusal import RefusalError
 
-FAILED = 1
+REFUSED = 1
 NOT_FOUND = 3
 # What a shell reports for a program that was ended by a closed pipe.
 PIPE_CLOSED = 141
@@ -33,7 +33,7 @@ _COMPLETION = ("install_completion", "show_completion")
 class CommandError(RefusalError):
     """Ends a command with exit code 1 and this one sentence on standard error."""
 
-    code: int = FAILED
+    code: int = REFUSED
 
 
 class NotFoundError(CommandError):
@@ -104,10 +104,10 @@ def run(app: typer.Typer, *, prog: str) -> None:
     try:
         app(prog_name=prog)
     except RefusalError as error:
-        _end(str(error), getattr(error, "code", FAILED))
+        _end(str(error), getattr(error, "code", REFUSED))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _end(f"{where}{error.strerror or error}", FAILED)
+        _end(f"{where}{error.strerror or error}", REFUSED)
 
 
 def leave(code: int) -> NoReturn:

@@ -76,7 +76,7 @@ class ShardProcess:
         self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
         self.core = ShardCore(config, journal.state)
         self.kernels = KernelStart(
-            lambda: len(self.core.state.fleet.machines), lambda: self.core.reconcile.all_listed, self._log
+            self.core.read.machine_count, lambda: self.core.ready, self._log
         )
         self.kernels.begin()
         self.recording = Recording(

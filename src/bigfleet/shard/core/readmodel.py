@@ -109,6 +109,9 @@ class ReadModel:
         """What happened to a machine lately."""
         return self.state.stories.of(key)
 
+    def machine_count(self) -> int:
+        return len(self.state.fleet.machines)
+
     def load(self) -> tuple[int, int]:
         """Calls that wait for their turn, and operations under way."""
         return self.executor.calls.depth, len(self.state.operations)
