@@ -42,6 +42,9 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "machines rest after failures",
     shardread_pb2.UNMET_REASON_AWAITING_DRAIN: "waits for a drain",
     shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "operator gives no user data",
+    shardread_pb2.UNMET_REASON_FRAGMENTATION: "free space is in pieces too small",
+    shardread_pb2.UNMET_REASON_AWAITING_NODE: "waits for a node to appear",
+    shardread_pb2.UNMET_REASON_RISK_TOO_HIGH: "interrupted too often for it",
 }
 
 # What helps where no change of supply or demand does.
