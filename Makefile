@@ -58,6 +58,7 @@ contracts: $(READY) ## layers and pure cores
 generate: $(READY) ## regenerate wire modules and generated documents
 	$(BIN)/python tools/generate.py
 	$(BIN)/python tools/machine_states.py docs/machine-states.md
+	$(BIN)/python tools/architecture.py docs/architecture.md
 	@if command -v go >/dev/null; then cd tools/quantity_vectors && go run . -o ../../tests/data/quantity_vectors.jsonl.gz; \
 	else echo "quantity vectors kept: regenerating them needs the Go toolchain"; fi
 

@@ -75,9 +75,7 @@ class ShardProcess:
         self.metrics = ShardMetrics()
         self._log = log.bind(component="shard", shard_id=config.id, epoch=journal.epoch)
         self.core = ShardCore(config, journal.state)
-        self.kernels = KernelStart(
-            self.core.read.machine_count, lambda: self.core.ready, self._log
-        )
+        self.kernels = KernelStart(self.core.read.machine_count, lambda: self.core.ready, self._log)
         self.kernels.begin()
         self.recording = Recording(
             Path(settings.data_dir),
