@@ -71,7 +71,7 @@ def _reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
         steps = below.get(start, set()) - seen
         return goal in steps or any(reaches(step, goal, seen | steps) for step in steps)
 
-    return {(a, b) for a, b in edges if not any(reaches(step, b, {a, b}) for step in below[a] - {b})}
+    return {(a, b) for a, b in edges if not any(reaches(step, b, {a}) for step in below[a] - {b})}
 
 
 if __name__ == "__main__":
