@@ -10,10 +10,10 @@ from functools import cmp_to_key
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.results import NeedKey
-from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from tests.oracle.demand import Amounts, Demand, Row, added, covers, vector
+from tests.oracle.judging import bucket_dollars, same_key
 from tests.oracle.supply import (
     CONFIGURED,
     CONFIGURING,
@@ -136,7 +136,7 @@ def entries_of(demand: Demand, machines: list[Unit]) -> list[Entry]:
     gangs: dict[tuple[str, str, str], Entry] = {}
     for name, cluster in demand.clusters.items():
         for row in cluster.rows.values():
-            if row.profile.same is None:
+            if same_key(row.profile) is None:
                 entry = _entry(name, row.profile, row.group, False, [row], cluster.overhead)
                 plain[entry.key] = entry
                 continue

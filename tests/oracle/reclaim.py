@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.oracle.judging import cap_size, idle_hold
 from tests.oracle.supply import CONFIGURED, IDLE, Block, Unit
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def refill(machines: dict[str, Unit], demand: Demand, policy: Policy, now: int) 
         if policy.reclaim_cap_fraction == 0 or not cluster.ready:
             continue
         configured = sum(unit.state == CONFIGURED and unit.cluster == name for unit in machines.values())
-        size = policy.reclaim_cap(configured)
+        size = cap_size(policy, configured)
         full = size * policy.reclaim_cap_window_ns
         if cluster.tokens is None:
             cluster.tokens = full
@@ -81,7 +82,7 @@ def releasable(machines: dict[str, Unit], policy: Policy, now: int) -> list[Unit
     for _, unit in sorted(machines.items(), key=lambda item: item[0].encode()):
         if unit.state != IDLE or unit.claimant is not None:
             continue
-        hold = policy.idle_hold_ns(unit.shape.provider, unit.shape.capacity_type)
+        hold = idle_hold(policy, unit.shape.provider, unit.shape.capacity_type)
         if hold > 0 and unit.idle_since is not None and now - unit.idle_since >= hold:
             result.append(unit)
     return result

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.batches import Conditions
-from bigfleet.engine.policy import drain_grace_seconds
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
 from tests.oracle.assign import Assign
 from tests.oracle.demand import Demand
 from tests.oracle.entries import Entry, entries_of
+from tests.oracle.judging import grace_seconds
 from tests.oracle.preempt import Preempt, judged_priority
 from tests.oracle.reclaim import allowed, note_excess, reclaimable, refill, releasable, shares, spend
 from tests.oracle.supply import Unit, begin_step, blocks_of, ingest
@@ -162,7 +162,7 @@ def _preempts(entries: list[Entry], disposition: Disposition) -> list[Action]:
     for entry in entries:
         for unit in entry.victims:
             priority = entry.profile.priority
-            grace = drain_grace_seconds(priority - judged_priority(unit))
+            grace = grace_seconds(priority - judged_priority(unit))
             actions.append(
                 Action(
                     ActionKind.PREEMPT,

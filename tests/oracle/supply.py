@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bigfleet.model.taint import tolerates
+from tests.oracle.judging import matches, matters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,8 +57,7 @@ class Unit:
         return dict(self.shape.labels).get(key)
 
     def matches(self, profile: Profile) -> bool:
-        wanted = all(requirement.matches(self.lookup(requirement.key)) for requirement in profile.requirements)
-        return wanted and tolerates(profile.tolerations, self.shape.taints)
+        return matches(profile, self.lookup, self.shape.taints)
 
 
 @dataclass(eq=False)
@@ -193,7 +192,7 @@ def _class(unit: Unit, keys: list[str], hosts: set[str]) -> tuple[object, ...]:
         shape.price,
         shape.probability,
         shape.allocatable,
-        frozenset(taint for taint in shape.taints if taint.blocks),
+        frozenset(taint for taint in shape.taints if matters(taint)),
         tuple(unit.lookup(key) for key in keys),
         unit.id if unit.id in hosts else None,
     )
