@@ -29,7 +29,8 @@ def reclaimable(blocks: list[Block], demand: Demand, policy: Policy, now: int) -
     """Per ready cluster in text order what may go, in the order it goes, before the cap."""
     result: dict[str, list[Unit]] = {}
     for name in sorted(demand.clusters, key=str.encode):
-        if not demand.clusters[name].ready:
+        cluster = demand.clusters[name]
+        if not cluster.ready or cluster.reporting or cluster.mode_hold(policy, now):
             continue
         excess = [
             members
@@ -80,7 +81,7 @@ def releasable(machines: dict[str, Unit], policy: Policy, now: int) -> list[Unit
     """Idle elastic machines nobody wanted for long enough, in id order."""
     result = []
     for _, unit in sorted(machines.items(), key=lambda item: item[0].encode()):
-        if unit.state != IDLE or unit.claimant is not None:
+        if unit.state != IDLE or unit.claimant is not None or unit.moving:
             continue
         hold = idle_hold(policy, unit.shape.provider, unit.shape.capacity_type)
         if hold > 0 and unit.idle_since is not None and now - unit.idle_since >= hold:
