@@ -125,7 +125,7 @@ class Oracle:
         result.aborted = sorted({*result.aborted, *broken}, key=str.encode)
         self._emit(result, entries, reclaims, [*moves, *closes], releases, policy, conditions)
         reasons = {
-            need: reason_of(need, units, self.demand, worth, policy, conditions, self.believed[need.cluster], now)
+            need: reason_of(need, units, self.demand, book, policy, conditions, self.believed[need.cluster], now)
             for need in needs
         }
         result.shortfalls = shortfalls_of(entries, reasons, self.demand, policy, now)

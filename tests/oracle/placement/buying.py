@@ -121,7 +121,7 @@ class Buying:
                 if fill:
                     most = fits(self._room(need, fill.offer), frozenset(), portion, fill.offer.head)
                     asked[fill.offer] = asked.get(fill.offer, 0) + -(-portion.deficit // most)
-        self.scarce = {offer for offer, count in asked.items() if count > len(offer.free)}
+        self.scarce = {offer for offer, count in asked.items() if count >= len(offer.free)}
 
     def serve(self, need: Need) -> None:
         if need.may_acquire:

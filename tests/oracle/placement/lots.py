@@ -65,6 +65,8 @@ class Book:
     def lots(self, cluster: str) -> list[Lot]:
         """All lots units of a cluster may be placed on; what unnamed machines have left depends on who looks."""
         for lot in self.unnamed:
+            if not lot.members:
+                continue
             lot.left = lot.room = self.worth.room(cluster, lot.head)
         return [*self.open_remainders(cluster), *self.whole.get(cluster, ()), *self.unnamed]
 
@@ -77,6 +79,7 @@ class Book:
             (lot.rank, fits(lot.left, lot.tokens, portion, lot.head), lot.first, lot)
             for lot in lots
             if lot.members and not lot.closed and need.matches(lot.head) and where(lot.head)
+            if not self.worth.risky(need, portion, lot.head)
         ]
         return [lot for *_, lot in sorted((each for each in found if each[1] > 0), key=lambda each: each[:3])]
 

@@ -64,7 +64,7 @@ def _victims(need: Need, preempt: Preempt) -> list[tuple[Lot, Take]]:
     return [(lot, condemn) for lot in _lots(need, preempt.buying, preempt.victim_blocks(need), AWAITING)]
 
 
-def _free(need: Need, preempt: Preempt, part: Portion) -> list[tuple[Lot, Take]]:
+def _free(need: Need, preempt: Preempt) -> list[tuple[Lot, Take]]:
     """Idle in Idle order, then Speculative in buying order."""
     if not need.may_acquire:
         return []
@@ -82,7 +82,7 @@ def _free(need: Need, preempt: Preempt, part: Portion) -> list[tuple[Lot, Take]]
     slots = sorted(buying.slots, key=lambda o: (_effective_cost(need, o.head), o.head.shape.price, o.first))
     found: list[tuple[Lot, Take]] = []
     for offers, into in ((idle, need.bootstraps), (slots, need.provisions)):
-        blocks = [offer.free for offer in offers if buying.worth.open_to(need, part, offer.head)]
+        blocks = [offer.free for offer in offers]
         found += [(lot, take(into)) for lot in _lots(need, buying, blocks, ACQUIRED)]
     return found
 
@@ -109,13 +109,14 @@ def _place(
     book.place(need, portion, book.open_remainders(need.cluster), where)
     before = portion.deficit
     for lot, take in lots:
-        if portion.deficit > 0 and lot.members and where(lot.head) and _fits(portion, lot):
+        if portion.deficit > 0 and lot.members and where(lot.head) and _fits(need, portion, lot, preempt):
             take(book.put(need, portion, lot, portion.deficit))
     return before - portion.deficit
 
 
-def _fits(portion: Portion, lot: Lot) -> bool:
-    return fits(lot.left, lot.tokens, portion, lot.head) > 0
+def _fits(need: Need, portion: Portion, lot: Lot, preempt: Preempt) -> bool:
+    holds = fits(lot.left, lot.tokens, portion, lot.head) > 0
+    return holds and preempt.buying.worth.open_to(need, portion, lot.head)
 
 
 def _one_by_one(need: Need, preempt: Preempt, lots: list[tuple[Lot, Take]]) -> None:
@@ -124,7 +125,7 @@ def _one_by_one(need: Need, preempt: Preempt, lots: list[tuple[Lot, Take]]) -> N
         if place_one(need, book):
             continue
         for lot, take in lots:
-            if lot.members and _fits(portion, lot) and need.may_take(need.domain_of(lot.head)) > 0:
+            if lot.members and _fits(need, portion, lot, preempt) and need.may_take(need.domain_of(lot.head)) > 0:
                 take(book.put(need, portion, lot, 1))
                 break
         else:
@@ -166,8 +167,8 @@ def _domains(need: Need, preempt: Preempt) -> set[str]:
     return {
         need.domain_of(lot.head)
         for part in need.parts
-        for lot, _ in [*_draining(need, preempt), *_free(need, preempt, part), *_victims(need, preempt)]
-        if _fits(part, lot)
+        for lot, _ in [*_draining(need, preempt), *_free(need, preempt), *_victims(need, preempt)]
+        if _fits(need, part, lot, preempt)
     }
 
 
@@ -180,6 +181,6 @@ def _assemble(need: Need, preempt: Preempt, domain: str) -> int:
 
     for part in need.parts:
         drained += _place(need, part, preempt, _draining(need, preempt), inside)
-        _place(need, part, preempt, _free(need, preempt, part), inside)
+        _place(need, part, preempt, _free(need, preempt), inside)
         _place(need, part, preempt, _victims(need, preempt), inside)
     return drained

@@ -15,6 +15,7 @@ from tests.oracle.supply import CONFIGURED, IDLE, SPECULATIVE, Unit
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Conditions
     from bigfleet.engine.policy import Policy
+    from tests.oracle.placement.lots import Book
     from tests.oracle.placement.needs import Need
     from tests.oracle.placement.worth import Worth
 
@@ -40,13 +41,13 @@ def reason_of(
     need: Need,
     machines: list[Unit],
     demand: Demand,
-    worth: Worth,
+    book: Book,
     policy: Policy,
     conditions: Conditions,
     is_believed: bool,
     now: int,
 ) -> UnmetReason:
-    cluster = demand.clusters[need.cluster]
+    cluster, worth = demand.clusters[need.cluster], book.worth
     published = {name for unit in machines for name, amount in unit.shape.allocatable.items() if amount > 0}
     matching = _matching(need, machines)
     free = [unit for unit in matching if unit.state in (IDLE, SPECULATIVE)]
@@ -71,7 +72,7 @@ def reason_of(
     unclaimed = [unit for unit in free if unit.claimant is None]
     if any(worth.risky(need, part, unit) for part in need.parts for unit in unclaimed):
         return UnmetReason.RISK_TOO_HIGH
-    if need.spread and unclaimed:
+    if need.spread and (unclaimed or book.usable(need, need.parts[0], book.lots(need.cluster))):
         return UnmetReason.SPREAD_UNSATISFIABLE
     if _only_scattered(need, machines, demand, worth):
         return UnmetReason.FRAGMENTATION
