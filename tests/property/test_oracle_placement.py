@@ -9,7 +9,7 @@ import pytest
 
 from bigfleet.engine.policy import Placement, Policy
 from tests.oracle.step import Oracle
-from tests.strategies.builders import ON_DEMAND, RESERVED, SPOT, idle, slot
+from tests.strategies.builders import ON_DEMAND, RESERVED, SECOND, SPOT, idle, slot
 from tests.strategies.differential import difference
 from tests.strategies.fleets import Size
 from tests.strategies.placed import pods
@@ -60,9 +60,11 @@ def _fleet(dice: random.Random) -> list[Any]:
 @pytest.mark.parametrize("consolidate", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_steady_demand_comes_to_rest_with_every_pod_running(seed: int, consolidate: bool) -> None:
-    """Demand grows, shrinks and then stands still; two payback times later nothing has happened for ten minutes."""
+    """Demand grows, shrinks and then stands still; after forty minutes nothing has happened for ten."""
     dice = random.Random(seed)
-    policy = Policy.production().with_(placement=Placement(consolidate=consolidate, payback_ns=600_000_000_000))
+    policy = Policy.production().with_(
+        placement=Placement(consolidate=consolidate, closing_ns=60 * SECOND, settle_ns=60 * SECOND)
+    )
     loop = Loop(Oracle(), _fleet(dice), policy, emptiest_first=bool(seed % 2))
     rows = [
         pods(
@@ -78,7 +80,7 @@ def test_steady_demand_comes_to_rest_with_every_pod_running(seed: int, consolida
             loop.stop("a", 6, dice)
             loop.start(rows[0], 3)
         loop.cycle()
-    actions = [loop.cycle() for _ in range(300)]
+    actions = [loop.cycle() for _ in range(240)]
     assert not any(actions[-60:])
     assert all(pod.node for cluster in loop.clusters.values() for pod in cluster.pods)
     assert loop.result.shortfalls == []

@@ -75,7 +75,7 @@ class Fill:
 
     @property
     def score(self) -> float:
-        return self.per_dollar if self.offer.tier == BUY else self.value
+        return self.value if self.offer.tier == REOPEN else self.per_dollar
 
 
 @dataclass(eq=False)
@@ -162,7 +162,9 @@ class Buying:
         for device in (None,) if has_devices(portion.unit) else (False, True):
             bought = fills(self.slots, device)
             best = max((fill.score for fill in bought), default=0.0)
-            for tier in (self.idle, self.draining, self._others(need, self.empty)):
+            own = [offer for offer in self.idle if owned(offer.head)]
+            rented = [offer for offer in self.idle if not owned(offer.head)]
+            for tier in (own, rented, self.draining, self._others(need, self.empty)):
                 paid = [fill for fill in fills(tier, device) if self._accepted(fill, best)]
                 if paid:
                     return self._choose(paid)
