@@ -175,7 +175,7 @@ class Buying:
     def _accepted(self, fill: Fill, best: float) -> bool:
         if owned(fill.offer.head):
             return fill.value > fill.risk
-        return fill.per_dollar >= self.policy.paid_ratio * best
+        return fill.per_dollar >= times(self.policy.paid_ratio, best)
 
     def _own(self, need: Need, offers: list[Offer]) -> list[Offer]:
         return [offer for offer in offers if offer.head.cluster == need.cluster]
