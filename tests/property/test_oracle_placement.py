@@ -15,6 +15,7 @@ from tests.strategies.fleets import Size
 from tests.strategies.placed import pods
 from tests.strategies.placed_fleets import play_placed
 from tests.strategies.placed_loop import Loop
+from tests.strategies.placed_mutants import killed
 
 KINDS = ((2, 8, 0.1), (4, 16, 0.2), (8, 32, 0.4), (16, 64, 0.8), (8, 64, 0.5), (16, 32, 0.7))
 
@@ -84,3 +85,8 @@ def test_steady_demand_comes_to_rest_with_every_pod_running(seed: int, consolida
     assert not any(actions[-60:])
     assert all(pod.node for cluster in loop.clusters.values() for pod in cluster.pods)
     assert loop.result.shortfalls == []
+
+
+def test_twelve_broken_rules_are_each_noticed() -> None:
+    """`python -m tests.strategies.placed_mutants` says how many fleets each takes."""
+    assert {name for name, after in killed().items() if after is None} == set()

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from bigfleet.engine.batches import Conditions, DemandBatch
 from bigfleet.engine.placement import Backoff, Load, Move, Rest, RestKind
-from bigfleet.engine.policy import Placement, Policy
+from bigfleet.engine.policy import Placement, Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, NeedKey
+from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from tests.strategies.builders import CONFIGURED, CONFIGURING, DRAINING, SECOND, MachineLine, NeedLine, batch, rollup
-from tests.strategies.fleets import Asked, Size, _World
+from tests.strategies.fleets import GIB, Asked, Flavour, Size, _World
 from tests.strategies.placed import CountedLine, NodeLine, counted, reports, with_deadlines
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.oracle.step import OracleResult
 
 PRIORITIES = (0, 1, 100, 1000, 5000)
+ANY, CALM, SHOPPING = range(3)
 TOKENS = ((), (), (), ("port:80",), ("port:80", "port:81"))
 
 
@@ -113,9 +115,16 @@ class _PlacedWorld(_World):
         self.lines: dict[str, tuple[CountedLine, ...]] = {}
         self.closing: dict[str, int] = {}
         self.moves: list[Move] = []
-        # Without clusters in which nothing waits, nothing would ever be closed or moved.
-        self.calm = dice.random() < 0.35
-        if self.calm or dice.random() < 0.4:
+        # Without clusters in which nothing waits, nothing would ever be closed or moved; without many plain rows of one
+        # cluster and much to buy, nobody would ever share a machine.
+        self.mood = dice.choice((CALM, CALM, SHOPPING, SHOPPING, ANY, ANY))
+        self.closed = dice.choice((0.0, 0.1, 0.6)) if self.mood == CALM else 0.1
+        if self.mood == SHOPPING:
+            self._go_shopping()
+        elif self.mood == CALM:
+            self.flavour = Flavour(same=0.05, spread=0.1, picky=0.1, bound=12, free=8)
+            self.profiles = [self._profile() for _ in range(dice.randint(1, 4))]
+        if self.mood == CALM or dice.random() < 0.4:
             self.shapes = [
                 replace(shape, capacity_type=dice.choice((3, 3, 4)), price=shape.price or 2.0) for shape in self.shapes
             ]
@@ -124,6 +133,35 @@ class _PlacedWorld(_World):
                 replace(shape, allocatable=Resources({**dict(shape.allocatable.items()), "pods": dice.choice((2, 4))}))
                 for shape in self.shapes
             ]
+
+    def _go_shopping(self) -> None:
+        dice = self.dice
+        self.flavour = Flavour(same=0.0, spread=0.0, picky=0.05, bound=1, free=12)
+        self.clusters = self.clusters[:1]
+        self.reporting = set(self.clusters)
+        self.profiles = [
+            Profile([], [], dice.choice(self.priorities), dice.choice((0, 2, 2, 3)), 0)
+            for _ in range(dice.randint(2, 5))
+        ]
+        self.shapes = [
+            replace(
+                self._shape(),
+                capacity_type=dice.choice((3, 4)),
+                price=dice.choice((0.5, 1.0, 1.5, 2.0, 3.25)),
+                probability=dice.choice((0.0, 0.02, 0.1, 0.5)),
+                allocatable=Resources(
+                    {"cpu": dice.choice((2000, 4000, 8000, 16000)), "memory": dice.choice((4, 8, 32)) * GIB}
+                ),
+                taints=(),
+            )
+            for _ in range(dice.randint(2, 4))
+        ]
+        # The same machine, cheaper and interrupted: there the sum of all penalties decides.
+        self.shapes = [replace(shape, probability=0.0) for shape in self.shapes]
+        self.shapes += [
+            replace(shape, capacity_type=4, price=shape.price * 0.6, probability=dice.choice((0.05, 0.1, 0.3)))
+            for shape in self.shapes
+        ]
 
     def next_placed(self, result: OracleResult | None) -> PlacedStep:
         dice = self.dice
@@ -136,11 +174,13 @@ class _PlacedWorld(_World):
             self.reporting ^= {dice.choice(self.clusters)}
         self.moves = [move for move in self.moves if dice.random() < 0.9]
         units = tuple(self._units(asked) for asked in base.rollups if asked.cluster in self.reporting)
+        # Little stands in the way of consolidation where the world is calm, or it would hardly ever be seen.
+        policy = base.policy.with_(guard=RollupGuard()) if self.mood == CALM else base.policy
         sent = {asked.cluster for asked in units}
         nodes = tuple((name, lines) for name in self.clusters if (lines := self._nodes(name)))
         return PlacedStep(
             now=base.now,
-            policy=base.policy.with_(placement=self._placement()),
+            policy=policy.with_(placement=self._placement()),
             machines=base.machines,
             deadlines=tuple((line.id, self._deadline()) for line in base.machines if dice.random() < 0.5),
             sums=tuple(asked for asked in base.rollups if asked.cluster not in self.reporting),
@@ -149,10 +189,10 @@ class _PlacedWorld(_World):
             confirmed=tuple(
                 (name, self.versions[name])
                 for name in self.clusters
-                if name in self.reporting - sent and dice.random() < 0.7
+                if name in self.reporting - sent and (self.mood == CALM or dice.random() < 0.7)
             ),
             streams=tuple(name for name in self.clusters if dice.random() < 0.03),
-            links=base.links,
+            links=() if self.mood == CALM else base.links,
             forgotten=base.forgotten,
             conditions=self._placed_conditions(base.conditions),
         )
@@ -182,15 +222,21 @@ class _PlacedWorld(_World):
         self.lines[asked.cluster] = lines
         return AskedUnits(asked.cluster, lines, self.versions[asked.cluster], asked.overhead)
 
+    def _asked(self, cluster: str) -> Asked:
+        asked = super()._asked(cluster)
+        if self.mood == SHOPPING and self.dice.random() < 0.7:
+            asked = replace(asked, needs=tuple(self._need(cluster) for _ in range(self.dice.randint(3, 8))))
+        return asked
+
     def _line(self, row: NeedLine) -> CountedLine | None:
         dice = self.dice
         unit = {name: amount for name, amount in row.min_unit.items() if amount} or {"cpu": 500}
         if any(amount < 0 for amount in row.aggregate.values()):
             return None
-        count = dice.choice((1, 1, 2, 3, 5, 9))
+        count = dice.choice((1, 1, 2, 4) if self.mood == SHOPPING else (1, 1, 2, 3, 5, 9))
         row = replace(row, min_unit=unit, aggregate={name: amount * count for name, amount in unit.items()})
         running = dice.choice((0, 0, 1, count))
-        stranded = 0 if self.calm else dice.choice((0, 1, count - running, count - running, count - running))
+        stranded = 0 if self.mood == CALM else dice.choice((0, 1, count - running, count - running, count - running))
         if dice.random() > 0.03:
             running = min(running, count)
             stranded = min(stranded, count - running)
@@ -213,7 +259,7 @@ class _PlacedWorld(_World):
         found = []
         for line in self.machines.values():
             on_a_node = line.cluster == cluster and line.state in (CONFIGURING, CONFIGURED, DRAINING) and line.shape
-            if on_a_node and self.dice.random() < (0.9 if self.calm else 0.6):
+            if on_a_node and self.dice.random() < (0.9 if self.mood == CALM else 0.6):
                 found.append(self._node(line, cluster))
         if self.dice.random() < 0.03:
             found.append(NodeLine("nobody"))
@@ -223,7 +269,7 @@ class _PlacedWorld(_World):
         dice = self.dice
         assert line.shape is not None
         have = dict(line.shape.allocatable.items())
-        empty = dice.random() < (0.1 if self.calm else 0.35)
+        empty = dice.random() < (0.1 if self.mood == CALM else 0.35)
         used = (
             {} if empty else {name: int(amount * dice.choice((0.1, 0.25, 0.5, 1.0))) for name, amount in have.items()}
         )
@@ -231,20 +277,20 @@ class _PlacedWorld(_World):
         rows = self.lines.get(cluster, ())
         prints = {
             row.row.profile.fingerprint
-            for row in dice.sample(rows, min(len(rows), dice.choice((1, 1, 2) if self.calm else (0, 1, 1, 2))))
+            for row in dice.sample(rows, min(len(rows), dice.choice((1, 1, 2) if self.mood == CALM else (0, 1, 1, 2))))
         }
         return NodeLine(
             line.id,
             ready=dice.random() < 0.9,
             empty=empty,
-            removable=not empty and dice.random() < 0.3,
+            removable=not empty and dice.random() < (0.15 if self.mood == CALM else 0.3),
             pinned=dice.random() < 0.05,
             priority=dice.choice((*self.priorities, *PRIORITIES)) if dice.random() < 0.9 else -5,
             used=used,
             allocatable=real if dice.random() < 0.5 else {},
             reclamation=dice.choice((0.0, 0.005, 0.5, 8.0)),
             interruption=dice.choice((0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 1.0, 256.0, float("inf"))),
-            closing_since=self.closing.get(line.id, 0) if dice.random() < 0.9 else self.now - 1500 * SECOND,
+            closing_since=self.now - 1500 * SECOND if dice.random() < self.closed else self.closing.get(line.id, 0),
             version=self.versions[cluster] + dice.choice((-1, -1, 0, 0, 1)),
             load=Load(tuple(sorted(prints)), ("g1",) if dice.random() < 0.1 else (), dice.choice(TOKENS)),
         )
@@ -263,12 +309,12 @@ class _PlacedWorld(_World):
             risk_limit=dice.choice((0.5, 4.0)),
             second_pass_from=dice.choice((1, 2, 8)),
             doubt=dice.random() < 0.5,
-            boot_ns=dice.choice((0, 20, 120)) * SECOND,
+            boot_ns=dice.choice((0, 20, 120, 1800)) * SECOND,
             boot_by_provider={"q": 60 * SECOND} if dice.random() < 0.3 else {},
             empty_min_ns=dice.choice((0, 30, 120)) * SECOND,
             empty_max_ns=dice.choice((200, 3600)) * SECOND,
             closed_empty_ns=dice.choice((0, 60)) * SECOND,
-            consolidate=dice.random() < 0.6,
+            consolidate=dice.random() < (0.9 if self.mood == CALM else 0.6),
             pass_ns=dice.choice((0, 30)) * SECOND,
             settle_ns=dice.choice((0, 0, 600)) * SECOND,
             candidate_ratio=dice.choice((0.8, 1.0)),
@@ -297,7 +343,7 @@ class _PlacedWorld(_World):
             kind = (shape.provider, shape.instance_type, shape.zone, shape.capacity_type)
             backoffs.append(Backoff(cluster, *kind, until, row))
         ids = sorted(self.machines)
-        for id in dice.sample(ids, min(len(ids), dice.choice((0, 0, 1)))):
+        for id in dice.sample(ids, min(len(ids), dice.choice((0, 0, 1, 9)))):
             rests.append(Rest(id, RestKind(dice.choice((1, 2))), self.now + SECOND * dice.choice((0, 60))))
         moves = [replace(move, ended=move.ended or dice.random() < 0.1) for move in self.moves]
         bound = [line for line in self.machines.values() if line.state == CONFIGURED]
@@ -311,5 +357,5 @@ class _PlacedWorld(_World):
             backoffs=tuple(backoffs),
             rests=tuple(rests),
             moves=tuple(moves),
-            evictions=tuple((name, dice.choice((0, 1, 60))) for name in self.clusters if dice.random() < 0.8),
+            evictions=tuple((name, dice.choice((0, 1, 60, 60))) for name in self.clusters if dice.random() < 0.8),
         )
