@@ -32,9 +32,18 @@ def split_moves(
 ) -> tuple[Conditions, list[str]]:
     """The conditions with open moves only, and the first old machine of every move that cannot go on."""
     going = [move for move in conditions.moves if not move.ended]
-    still = [move for move in going if _goes_on(move, machines, demand, policy, now)]
-    aborted = [move.old[0] for move in going if move not in still]
+    still: list[Move] = []
+    aborted: list[str] = []
+    for move in sorted(going, key=lambda move: (move.old[0].encode(), move.new.encode(), move.started)):
+        if not _goes_on(move, machines, demand, policy, now):
+            aborted.append(move.old[0])
+        elif not any(_named(move) & _named(other) for other in still):
+            still.append(move)
     return replace(conditions, moves=tuple(still)), sorted(aborted, key=str.encode)
+
+
+def _named(move: Move) -> set[str]:
+    return {*move.old, move.new} - {""}
 
 
 def _goes_on(move: Move, machines: dict[str, Unit], demand: Demand, policy: Policy, now: int) -> bool:
