@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cmp_to_key
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bigfleet.engine.results import NeedKey
-from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from tests.oracle.demand import Amounts, Demand, Row, added, covers, vector
+from tests.oracle.judging import bucket_dollars, same_key
 from tests.oracle.supply import (
     CONFIGURED,
     CONFIGURING,
@@ -131,12 +131,14 @@ def effective(unit: Unit, overhead: Amounts) -> Amounts:
 
 
 def entries_of(demand: Demand, machines: list[Unit]) -> list[Entry]:
-    """Demand in force as entries, in the order they are served."""
+    """Sums in force as entries; `in_order` gives the order they are served in."""
     plain: dict[NeedKey, Entry] = {}
     gangs: dict[tuple[str, str, str], Entry] = {}
     for name, cluster in demand.clusters.items():
+        if cluster.reporting:
+            continue
         for row in cluster.rows.values():
-            if row.profile.same is None:
+            if same_key(row.profile) is None:
                 entry = _entry(name, row.profile, row.group, False, [row], cluster.overhead)
                 plain[entry.key] = entry
                 continue
@@ -152,7 +154,7 @@ def entries_of(demand: Demand, machines: list[Unit]) -> list[Entry]:
             _fold(gang, plain)
         else:
             whole.append(gang)
-    return sorted([*plain.values(), *whole], key=cmp_to_key(_order))
+    return [*plain.values(), *whole]
 
 
 def folded_profile(profile: Profile) -> Profile:
@@ -191,8 +193,12 @@ def _entry(cluster: str, profile: Profile, group: str, gang: bool, rows: list[Ro
     )
 
 
-def _order(left: Entry, right: Entry) -> int:
-    def sortable(entry: Entry) -> tuple[object, ...]:
+def in_order(entries: list[Any]) -> list[Any]:
+    return sorted(entries, key=cmp_to_key(_order))
+
+
+def _order(left: Any, right: Any) -> int:
+    def sortable(entry: Any) -> tuple[object, ...]:
         profile = entry.profile
         return (
             -profile.priority,

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 from tests.oracle.assign import open_domains, ordered, plan, price_order, score, subtract, take, useful
 from tests.oracle.demand import added
 from tests.oracle.entries import Entry
+from tests.oracle.placement.needs import Need
+from tests.oracle.placement.preempt import await_draining, choose_victims
+from tests.oracle.placement.reports import is_seen
 from tests.oracle.supply import CONFIGURED, DRAINING, HOSTNAME, Block, Unit
 
 if TYPE_CHECKING:
     from bigfleet.engine.policy import VictimWeights
     from tests.oracle.demand import Demand
+    from tests.oracle.placement.buying import Buying
 
 
 @dataclass(eq=False)
@@ -35,16 +39,27 @@ class Holding:
 
 
 class Preempt:
-    def __init__(self, blocks: list[Block], demand: Demand, weights: VictimWeights) -> None:
+    def __init__(self, blocks: list[Block], demand: Demand, weights: VictimWeights, buying: Buying) -> None:
         self.weights = weights
+        self.buying = buying
+        self.blocks = blocks
         self.draining = ordered(blocks, DRAINING, price_order)
         self.holdings = [h for block in blocks if block.head.state == CONFIGURED for h in _holdings(block, demand)]
 
-    def run(self, entries: list[Entry]) -> None:
+    def run(self, entries: list[Entry | Need]) -> None:
         """All entries share out draining supply first; only then does anyone choose a victim."""
-        chosen = {entry: self._await_draining(entry) for entry in entries}
+        chosen: dict[Entry, str | None] = {}
         for entry in entries:
-            if not entry.done:
+            if isinstance(entry, Need):
+                await_draining(entry, self)
+            else:
+                chosen[entry] = self._await_draining(entry)
+        for entry in entries:
+            if entry.done:
+                continue
+            if isinstance(entry, Need):
+                choose_victims(entry, self)
+            else:
                 self._choose_victims(entry, chosen[entry])
 
     # Step 1
@@ -115,16 +130,24 @@ class Preempt:
 
     def _candidates(self, entry: Entry) -> list[Unit]:
         """Machines the entry may take from others, best victim first."""
+        return [unit for members in self.victim_blocks(entry) for unit in members if entry.eligible(unit)]
+
+    def victim_blocks(self, entry: Entry | Need) -> list[list[Unit]]:
+        """Machines of lower priority in other clusters, block by block, whether they fit or not."""
         lower = [h for h in self.holdings if h.priority < entry.profile.priority]
         lower.sort(key=lambda h: (not h.excess, -self._score(entry, h), h.pinned, h.members[0].id.encode()))
         return [
-            unit
+            [u for u in holding.members if u.cluster != entry.cluster and u.preemptor is None and not _spared(u)]
             for holding in lower
-            for unit in holding.members
-            if unit.cluster != entry.cluster and unit.preemptor is None and entry.eligible(unit)
         ]
 
-    def _score(self, entry: Entry, holding: Holding) -> float:
+    def draining_blocks(self) -> list[list[Unit]]:
+        """What drains and is promised to nobody, block by block."""
+        blocks = [block for block in self.blocks if block.head.state == DRAINING]
+        blocks.sort(key=lambda block: (block.head.shape.price, block.first.encode()))
+        return [[unit for unit in block.members if unit.promised is None] for block in blocks]
+
+    def _score(self, entry: Entry | Need, holding: Holding) -> float:
         weights = self.weights
         gap = entry.profile.priority - holding.priority
         total = gap * weights.priority
@@ -136,24 +159,32 @@ class Preempt:
         return total
 
 
-def judged_priority(unit: Unit) -> int:
-    return unit.claimant.profile.priority if unit.claimant else unit.priority
+def _spared(unit: Unit) -> bool:
+    return unit.moving or unit.reopened or unit.taker is not None
 
 
 def _holdings(block: Block, demand: Demand) -> list[Holding]:
-    groups: dict[Entry | None, list[Unit]] = {}
+    groups: dict[tuple[object, ...], list[Unit]] = {}
+    judgements = {unit: _judged(unit, demand) for unit in block.members}
     for unit in block.members:
-        groups.setdefault(unit.claimant, []).append(unit)
-    held = []
-    for claimant, members in groups.items():
-        head = members[0]
-        if claimant:
-            judged = (False, claimant.profile.priority, claimant.interruption, claimant.reclamation)
-        else:
-            cluster = demand.clusters.get(head.cluster)
-            judged = (bool(cluster and cluster.ready), head.priority, head.interruption, head.reclamation)
-        held.append(Holding(members, *judged))
-    return held
+        unit.judged = judgements[unit][1]
+        groups.setdefault((unit.claimant, *judgements[unit]), []).append(unit)
+    return [Holding(members, *judgements[members[0]]) for members in groups.values()]
+
+
+def _judged(unit: Unit, demand: Demand) -> tuple[bool, int, float, float]:
+    """Excess, priority, interruption and reclamation dollars: by report, by the row that claims it, or by stamp."""
+    claimant, cluster, report = unit.claimant, demand.clusters.get(unit.cluster), unit.report
+    if claimant:
+        return (False, claimant.profile.priority, claimant.interruption, claimant.reclamation)
+    if cluster is None or not cluster.reporting:
+        return (bool(cluster and cluster.ready), unit.priority, unit.interruption, unit.reclamation)
+    if report is not None and report.empty and is_seen(unit, demand):
+        return (True, -(2**31), 0.0, 0.0)
+    if report is None or report.empty:
+        return (False, unit.priority, unit.interruption, unit.reclamation)
+    interruption = math.inf if report.pinned else report.interruption
+    return (False, report.max_pod_priority, interruption, report.reclamation)
 
 
 def _first_open(entry: Entry, units: list[Unit]) -> Unit | None:

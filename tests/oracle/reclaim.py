@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.oracle.judging import cap_size, idle_hold
 from tests.oracle.supply import CONFIGURED, IDLE, Block, Unit
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def reclaimable(blocks: list[Block], demand: Demand, policy: Policy, now: int) -
     """Per ready cluster in text order what may go, in the order it goes, before the cap."""
     result: dict[str, list[Unit]] = {}
     for name in sorted(demand.clusters, key=str.encode):
-        if not demand.clusters[name].ready:
+        cluster = demand.clusters[name]
+        if not cluster.ready or cluster.reporting or cluster.mode_hold(policy, now):
             continue
         excess = [
             members
@@ -54,7 +56,7 @@ def refill(machines: dict[str, Unit], demand: Demand, policy: Policy, now: int) 
         if policy.reclaim_cap_fraction == 0 or not cluster.ready:
             continue
         configured = sum(unit.state == CONFIGURED and unit.cluster == name for unit in machines.values())
-        size = policy.reclaim_cap(configured)
+        size = cap_size(policy, configured)
         full = size * policy.reclaim_cap_window_ns
         if cluster.tokens is None:
             cluster.tokens = full
@@ -79,9 +81,9 @@ def releasable(machines: dict[str, Unit], policy: Policy, now: int) -> list[Unit
     """Idle elastic machines nobody wanted for long enough, in id order."""
     result = []
     for _, unit in sorted(machines.items(), key=lambda item: item[0].encode()):
-        if unit.state != IDLE or unit.claimant is not None:
+        if unit.state != IDLE or unit.claimant is not None or unit.moving:
             continue
-        hold = policy.idle_hold_ns(unit.shape.provider, unit.shape.capacity_type)
+        hold = idle_hold(policy, unit.shape.provider, unit.shape.capacity_type)
         if hold > 0 and unit.idle_since is not None and now - unit.idle_since >= hold:
             result.append(unit)
     return result

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bigfleet.model.taint import tolerates
+from tests.oracle.judging import matches, matters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from bigfleet.engine.batches import Breaker, MachineBatch, Shape
     from bigfleet.model.profile import Profile
     from tests.oracle.demand import Demand
+    from tests.oracle.placement.reports import Report
 
 HOSTNAME = "kubernetes.io/hostname"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED = range(1, 9)
+BOUND = (CONFIGURING, CONFIGURED, DRAINING)
 IN, NOT_IN, SAME = 1, 2, 5
 
 
@@ -39,13 +41,23 @@ class Unit:
     fingerprint: str
     group: str
     not_before: int
+    deadline: int = 0
     idle_since: int | None = None
     excess_since: int | None = None
+    report: Report | None = None
+    ready_since: int | None = None
+    open_version: int | None = None
+    empty_since: int | None = None
 
+    klass: tuple[object, ...] = ()
     held: bool = False
+    moving: bool = False
+    reopened: bool = False
+    judged: int = 0
     claimant: Any = None
     promised: Any = None
     preemptor: Any = None
+    taker: Any = None
 
     def lookup(self, key: str) -> str | None:
         if key == HOSTNAME:
@@ -57,8 +69,7 @@ class Unit:
         return dict(self.shape.labels).get(key)
 
     def matches(self, profile: Profile) -> bool:
-        wanted = all(requirement.matches(self.lookup(requirement.key)) for requirement in profile.requirements)
-        return wanted and tolerates(profile.tolerations, self.shape.taints)
+        return matches(profile, self.lookup, self.shape.taints)
 
 
 @dataclass(eq=False)
@@ -132,6 +143,7 @@ def _unit(batch: MachineBatch, index: int) -> Unit:
         fingerprint=stamp.fingerprint if stamp else "",
         group=stamp.group if stamp else "",
         not_before=int(batch.not_before[index]),
+        deadline=int(batch.deadline[index]) if batch.deadline is not None else 0,
     )
 
 
@@ -144,16 +156,21 @@ def _carry_over(before: Unit | None, unit: Unit, now: int) -> None:
         unit.idle_since = before.idle_since if before and before.state == IDLE else now
     if before and before.state == unit.state == CONFIGURED and before.cluster == unit.cluster:
         unit.excess_since = before.excess_since
+    if before and before.state in BOUND and unit.state in BOUND and before.cluster == unit.cluster:
+        unit.report, unit.ready_since, unit.empty_since = before.report, before.ready_since, before.empty_since
+        unit.open_version = None if unit.state == DRAINING else before.open_version
 
 
-def begin_step(machines: dict[str, Unit], breakers: Iterable[Breaker], now: int) -> None:
+def begin_step(machines: dict[str, Unit], breakers: Iterable[Breaker], moving: set[str], now: int) -> None:
     """Clears the scratch of the last step and decides which machines may not be acquired now."""
     tripped = {(b.provider, b.instance_type, b.zone, b.capacity_type) for b in breakers if now < b.until}
     for unit in machines.values():
         shape = unit.shape
         offer = (shape.provider, shape.instance_type, shape.zone, shape.capacity_type)
-        unit.held = now < unit.not_before or (unit.state == SPECULATIVE and offer in tripped)
-        unit.claimant = unit.promised = unit.preemptor = None
+        unit.moving = unit.id in moving
+        unit.held = unit.moving or now < unit.not_before or (unit.state == SPECULATIVE and offer in tripped)
+        unit.claimant = unit.promised = unit.preemptor = unit.taker = None
+        unit.reopened = False
 
 
 def blocks_of(machines: dict[str, Unit], demand: Demand) -> list[Block]:
@@ -161,7 +178,8 @@ def blocks_of(machines: dict[str, Unit], demand: Demand) -> list[Block]:
     keys, hosts = _live_keys(demand), _named_hosts(demand)
     cells: dict[tuple[object, ...], Block] = {}
     for _, unit in sorted(machines.items()):
-        cells.setdefault((_class(unit, keys, hosts), *_cell(unit)), Block()).members.append(unit)
+        unit.klass = _class(unit, keys, hosts)
+        cells.setdefault((unit.klass, *_cell(unit)), Block()).members.append(unit)
     return list(cells.values())
 
 
@@ -193,7 +211,7 @@ def _class(unit: Unit, keys: list[str], hosts: set[str]) -> tuple[object, ...]:
         shape.price,
         shape.probability,
         shape.allocatable,
-        frozenset(taint for taint in shape.taints if taint.blocks),
+        frozenset(taint for taint in shape.taints if matters(taint)),
         tuple(unit.lookup(key) for key in keys),
         unit.id if unit.id in hosts else None,
     )

@@ -5,11 +5,12 @@ Written from docs/engine.md §7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bigfleet.engine.results import AvailableCapacity, NeedKey, Shortfall, Supply, UnmetReason, Verdict
 from tests.oracle.demand import Amounts, Demand, added, vector
 from tests.oracle.entries import Entry
+from tests.oracle.placement.needs import Need, Portion
 from tests.oracle.supply import CONFIGURED, IDLE, SPECULATIVE, Unit
 
 if TYPE_CHECKING:
@@ -17,26 +18,36 @@ if TYPE_CHECKING:
     from bigfleet.engine.policy import Policy
 
 
-def shortfalls_of(entries: list[Entry], demand: Demand, policy: Policy, now: int) -> list[Shortfall]:
+def shortfalls_of(
+    entries: list[Entry | Need], reasons: dict[Need, UnmetReason], demand: Demand, policy: Policy, now: int
+) -> list[Shortfall]:
     """The ledger after this step; runs that ended are forgotten."""
     since: dict[tuple[str, str, str, str], int] = {}
     found = []
     for entry in entries:
         for part in entry.parts:
-            if part.done:
+            if part.deficit == 0 if isinstance(part, Portion) else part.done:
                 continue
             unit = vector(part.row.min_unit).canonical
             key = (entry.cluster, entry.profile.fingerprint, entry.group, unit)
             since[key] = demand.shortfall_since.get(key, now)
+            told: dict[str, Any] = {}
+            if isinstance(entry, Need):
+                before = [at for other, at in demand.shortfall_since.items() if other[:3] == key[:3]]
+                since[key] = min(before, default=now)
+                missing = {name: amount * part.deficit for name, amount in part.unit.items()}
+                coming = part.coming + part.acquired + part.awaiting
+                told = {"units": part.deficit, "coming": coming, "cause": reasons[entry]}
             found.append(
                 Shortfall(
                     key=NeedKey(*key),
                     priority=entry.profile.priority,
-                    deficit=vector(part.remaining),
+                    deficit=vector(missing if isinstance(entry, Need) else part.remaining),
                     since=since[key],
                     age=(now - since[key]) // policy.cycle_ns + 1,
                     escalated=now - since[key] >= policy.escalate_after_ns,
                     topology_constrained=entry.gang or entry.spread is not None,
+                    **told,
                 )
             )
     demand.shortfall_since = since

@@ -6,6 +6,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.policy import Policy
 from tests.oracle.implementations import EngineRows
@@ -15,7 +17,7 @@ from tests.strategies.fleets import Size, StepInput, play
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-COMPARED = ("rejected", "rollups", "actions", "verdicts", "shortfalls", "deferred", "capped")
+COMPARED = ("rejected", "rollups", "actions", "verdicts", "shortfalls", "deferred", "capped", "aborted")
 
 
 def disagreement(seed: int, size: Size) -> str | None:
@@ -60,13 +62,17 @@ def _first_difference(want: Any, have: Any) -> str:
         return f"oracle {want}, engine {have}"
     for index, (left, right) in enumerate(zip(want, have, strict=False)):
         if left != right:
-            apart = [f.name for f in fields(left) if getattr(left, f.name) != getattr(right, f.name)]
+            apart = [name for name in _names(left) if getattr(left, name) != getattr(right, name)]
             detail = "; ".join(f"{name}: oracle {getattr(left, name)}, engine {getattr(right, name)}" for name in apart)
             return f"row {index} ({getattr(left, 'key', getattr(left, 'machine', ''))}) {detail}"
     longer, whose = (want, "oracle") if len(want) > len(have) else (have, "engine")
     return (
         f"{len(want)} rows by the oracle, {len(have)} by the engine; only {whose}: {longer[min(len(want), len(have))]}"
     )
+
+
+def _names(row: Any) -> Sequence[str]:
+    return row.__struct_fields__ if isinstance(row, Struct) else [field.name for field in fields(row)]
 
 
 def first_difference(inputs: Sequence[StepInput], *, gives_back: bool = False) -> str | None:

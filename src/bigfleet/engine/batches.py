@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from bigfleet.engine.placement import Backoff, Counted, Move, NodeBatch, Rest
     from bigfleet.model.profile import Profile
     from bigfleet.model.taint import Taint
 
@@ -97,7 +98,8 @@ class Ids(Struct, frozen=True):
 
 
 class MachineBatch(Struct, frozen=True):
-    """Machines that changed since the last step, each at most once; state `REMOVED` forgets the machine."""
+    """Machines that changed since the last step, each at most once; state `REMOVED` forgets the machine. Until its
+    `deadline` (0 or no column: none) a machine under way counts for a cluster that reports placement."""
 
     ids: Ids
     state: NDArray[np.uint8]
@@ -108,12 +110,15 @@ class MachineBatch(Struct, frozen=True):
     shapes: Sequence[Shape]
     clusters: Sequence[str] = ()
     stamps: Sequence[Stamp] = ()
+    deadline: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.ids)
         for name in ("state", "shape", "cluster", "stamp", "not_before"):
             if len(getattr(self, name)) != count:
                 raise ValueError(f"machine batch column {name} has {len(getattr(self, name))} values for {count} ids")
+        if self.deadline is not None and len(self.deadline) != count:
+            raise ValueError(f"machine batch column deadline has {len(self.deadline)} values for {count} ids")
         _within("shape", self.shape[self.state != REMOVED], 0, len(self.shapes))
         _within("cluster", self.cluster, NONE, len(self.clusters))
         _within("stamp", self.stamp, NONE, len(self.stamps))
@@ -123,7 +128,8 @@ class MachineBatch(Struct, frozen=True):
 
 
 class Rollup(Struct, frozen=True):
-    """One cluster's whole demand: row r wants `aggregate[r]` in machines that each hold `min_unit[r]`."""
+    """One cluster's whole demand: row r wants `aggregate[r]` in machines that each hold `min_unit[r]`. With `counted`
+    the cluster reports placement and its rows are units, without they are sums."""
 
     cluster: str
     profiles: Sequence[Profile]
@@ -134,9 +140,14 @@ class Rollup(Struct, frozen=True):
     aggregate: NDArray[np.int64]
     min_unit: NDArray[np.int64]
     overhead: Resources = _NOTHING
+    counted: Counted | None = None
 
     def __post_init__(self) -> None:
         count = len(self.profile)
+        for name in ("count", "running", "stranded") if self.counted is not None else ():
+            values = len(getattr(self.counted, name))
+            if values != count:
+                raise ValueError(f"roll-up column {name} has {values} values for {count} rows")
         if len(self.group) != count:
             raise ValueError(f"roll-up column group has {len(self.group)} values for {count} rows")
         for name in ("aggregate", "min_unit"):
@@ -151,11 +162,15 @@ class Rollup(Struct, frozen=True):
 
 
 class DemandBatch(Struct, frozen=True):
-    """Demand that changed: roll-ups, links (cluster, connected), clusters to forget; a cluster once in each at most."""
+    """Demand that changed: roll-ups, links (cluster, connected), clusters to forget, clusters whose session began anew,
+    (cluster, mirror version) of roll-ups sent again unchanged, node reports; a cluster once in each at most."""
 
     rollups: Sequence[Rollup] = ()
     links: Sequence[tuple[str, bool]] = ()
     forgotten: Sequence[str] = ()
+    streams: Sequence[str] = ()
+    confirmed: Sequence[tuple[str, int]] = ()
+    reports: Sequence[NodeBatch] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +186,8 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the outside allows in this step; `breakers` is the full set in force."""
+    """What the outside allows in this step; breakers, backoffs, rests, moves and evictions (cluster, pods that may be
+    evicted now) are the full sets in force."""
 
     acquire: bool = True
     preempt: bool = True
@@ -180,6 +196,10 @@ class Conditions:
     paused: bool = False
     dry_run: bool = False
     breakers: tuple[Breaker, ...] = ()
+    backoffs: tuple[Backoff, ...] = ()
+    rests: tuple[Rest, ...] = ()
+    moves: tuple[Move, ...] = ()
+    evictions: tuple[tuple[str, int], ...] = ()
 
 
 def _within(name: str, column: NDArray[np.int32], least: int, size: int) -> None:

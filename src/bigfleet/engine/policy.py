@@ -50,6 +50,47 @@ class RollupGuard:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """How clusters that report placement are served (`docs/engine.md` §10 to §16)."""
+
+    fresh_ns: int = 30 * SECOND
+    mode_hold_ns: int = 10 * MINUTE
+    open_remainders: int = 64
+    riders: int = 16
+    within: float = 0.1
+    paid_ratio: float = 0.5
+    risk_limit: float = 4.0
+    second_pass_from: int = 8
+    doubt: bool = True
+    boot_ns: int = 120 * SECOND
+    boot_by_provider: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    empty_min_ns: int = 120 * SECOND
+    empty_max_ns: int = 60 * MINUTE
+    closed_empty_ns: int = 60 * SECOND
+    consolidate: bool = False
+    pass_ns: int = 30 * SECOND
+    settle_ns: int = 10 * MINUTE
+    candidate_ratio: float = 0.8
+    candidates: int = 64
+    min_saving: float = 0.25
+    closing_fraction: float = 0.15
+    closing_ns: int = 20 * MINUTE
+    payback_ns: int = 60 * MINUTE
+    move_size: int = 6
+    move_fraction: float = 0.05
+    move_window_ns: int = 5 * MINUTE
+
+    def __post_init__(self) -> None:
+        for name in ("open_remainders", "second_pass_from", "candidates", "move_size"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be greater than 0")
+        for name in ("within", "paid_ratio", "candidate_ratio", "min_saving", "closing_fraction", "move_fraction"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be within 0 and 1")
+        object.__setattr__(self, "boot_by_provider", MappingProxyType(dict(self.boot_by_provider)))
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """All of it; unknown values are refused at construction, so a step never has to doubt its policy."""
 
@@ -66,6 +107,7 @@ class Policy:
     idle_hold_by_provider: Mapping[str, IdleHold] = field(default_factory=lambda: MappingProxyType({}))
     victim: VictimWeights = VictimWeights()
     guard: RollupGuard = RollupGuard()
+    placement: Placement = Placement()
     supply_count_cap: int = 256
     same_candidates: int = 6
     shortfalls_reported: int = 100
@@ -88,6 +130,7 @@ class Policy:
             reclaim_hold_ns=120 * SECOND,
             reclaim_cap_fraction=0.05,
             guard=RollupGuard(enabled=True),
+            placement=Placement(consolidate=True),
         )
 
     def with_(self, **changes: object) -> Policy:

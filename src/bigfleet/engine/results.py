@@ -21,6 +21,8 @@ class ActionKind(IntEnum):
     RECLAIM = 3
     PREEMPT = 4
     DELETE = 5
+    CLOSE = 6
+    REOPEN = 7
 
 
 class Reason(StrEnum):
@@ -31,6 +33,11 @@ class Reason(StrEnum):
     INVERSION = "phase2.inversion"
     EXCESS = "phase3.excess"
     RELEASE = "phase3.release"
+    REOPEN = "phase1.reopen"
+    EMPTY = "phase1.empty"
+    NEVER_READY = "phase3.never_ready"
+    MOVE = "phase3.move"
+    CLOSE = "phase3.close"
 
 
 class Disposition(IntEnum):
@@ -55,6 +62,9 @@ class UnmetReason(IntEnum):
     ACQUISITION_HELD = 1003
     SUPPLY_BACKED_OFF = 1004
     AWAITING_DRAIN = 1005
+    FRAGMENTATION = 1007
+    AWAITING_NODE = 1008
+    RISK_TOO_HIGH = 1009
 
 
 class RollupOutcome(StrEnum):
@@ -80,7 +90,8 @@ class NeedKey(Struct, frozen=True):
 
 
 class Action(Struct, frozen=True):
-    """One thing to do. `cluster`: destination of an acquisition, source of a drain; `need`: whom it serves."""
+    """One thing to do. `cluster`: destination of an acquisition, source of a drain; `need`: whom it serves; `replaces`:
+    the old machines of a move; `voluntary`: the operator may refuse."""
 
     kind: ActionKind
     machine: str
@@ -90,6 +101,8 @@ class Action(Struct, frozen=True):
     preemptor_priority: int
     reason: Reason
     disposition: Disposition
+    replaces: tuple[str, ...] = ()
+    voluntary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +120,22 @@ class DomainCoverage:
     domain: str
     per_mille: int
     satisfiable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnitParts:
+    """Where the units of a counted entry are: paper and real told apart. stranded = coming + acquired + awaiting +
+    missing, count = running + room + stranded; `coming_until` is 0 where nothing comes or nothing has a deadline."""
+
+    count: int
+    running: int
+    room: int
+    stranded: int
+    coming: int
+    coming_until: int
+    acquired: int
+    awaiting: int
+    missing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +160,7 @@ class Verdict:
     victims: int
     freed: Resources
     candidates: tuple[DomainCoverage, ...]
+    units: UnitParts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +174,9 @@ class Shortfall:
     age: int
     escalated: bool
     topology_constrained: bool
+    units: int = 0
+    coming: int = 0
+    cause: UnmetReason = UnmetReason.NONE
 
 
 @dataclass(frozen=True, slots=True)

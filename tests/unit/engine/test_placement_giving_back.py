@@ -1,0 +1,462 @@
+"""Clusters that report placement lose what is empty, are preempted by what runs there, and are consolidated gently
+(engine.md §14, §15)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bigfleet.engine.batches import DemandBatch, Stamp
+from bigfleet.engine.placement import Move, Rest, RestKind
+from bigfleet.engine.policy import Policy
+from bigfleet.engine.results import ActionKind, Reason, UnmetReason
+from tests.oracle.step import Oracle
+from tests.strategies.builders import (
+    DRAINING,
+    IDLE,
+    ON_DEMAND,
+    RACK,
+    RESERVED,
+    SECOND,
+    SPOT,
+    START,
+    ZONE,
+    bound,
+    idle,
+    machine,
+    need,
+    several,
+    slot,
+)
+from tests.strategies.placed import Steps, counted, did, node, pods, reports, verdict
+
+BOTH = pytest.mark.parametrize("make", [pytest.param(Oracle, id="oracle")])
+B, P, R, X = ActionKind.BOOTSTRAP, ActionKind.PROVISION, ActionKind.RECLAIM, ActionKind.PREEMPT
+CLOSE, REOPEN = ActionKind.CLOSE, ActionKind.REOPEN
+FACTS: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 32, "price": 0.4}
+MINUTE = 60
+
+
+def seen_again(*clusters: str, version: int = 1) -> DemandBatch:
+    return DemandBatch(confirmed=[(name, version) for name in clusters or ("c",)])
+
+
+# Reclaim
+
+
+@BOTH
+def test_only_empty_nodes_are_reclaimed_and_only_after_their_hold(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 2, running=2, cpu=1, mem=1)
+    here = several(3, bound, "n", "c", **FACTS)
+    shown = [node("n0", cpu=1, mem=1), node("n1", empty=True), node("n2", cpu=1, mem=1)]
+    assert steps(here, rows=[row], nodes=shown).actions == []
+    assert steps(demand=seen_again(), after=119).actions == []
+    result = steps(demand=seen_again(), after=1)
+    assert [(a.kind, a.machine, a.reason, a.voluntary) for a in result.actions] == [(R, "n1", Reason.EXCESS, True)]
+
+
+@BOTH
+def test_the_hold_grows_with_reclamation_dollars_over_price(make: Any) -> None:
+    steps = Steps(make)
+    kept = bound("n", "c", **FACTS, stamp=Stamp(reclamation_dollars=0.1))
+    steps(kept, rows=[], nodes=[node("n", empty=True)])
+    assert steps(demand=seen_again(), after=1019).actions == []
+    assert did(steps(demand=seen_again(), after=1), R) == ["n"]
+
+
+@BOTH
+def test_a_run_of_emptiness_is_broken_when_the_cluster_is_not_heard(make: Any) -> None:
+    steps = Steps(make)
+    steps(bound("n", "c", **FACTS), rows=[], nodes=[node("n", empty=True)])
+    steps(after=31)
+    assert steps(demand=seen_again(), after=100).actions == []
+    assert did(steps(demand=seen_again(), after=120), R) == ["n"]
+
+
+@BOTH
+def test_owned_nodes_go_after_the_shortest_hold(make: Any) -> None:
+    steps = Steps(make, boot_ns=900 * SECOND)
+    own = bound("own", "c", capacity=RESERVED, cpu=8, mem=8, price=9, stamp=Stamp(reclamation_dollars=64.0))
+    steps(own, bound("n", "c", **FACTS), rows=[], nodes=[node("own", empty=True), node("n", empty=True)])
+    assert did(steps(demand=seen_again(), after=120), R) == ["own"]
+
+
+@BOTH
+def test_a_node_that_no_roll_up_has_seen_is_not_reclaimed(make: Any) -> None:
+    steps = Steps(make)
+    steps(bound("n", "c", **FACTS), rows=[], nodes=[node("n", empty=True, version=9)], version=3)
+    assert steps(demand=seen_again(version=8), after=200).actions == []
+
+
+@BOTH
+def test_a_refused_node_rests(make: Any) -> None:
+    steps = Steps(make)
+    steps(bound("n", "c", **FACTS), rows=[], nodes=[node("n", empty=True)])
+    rest = (Rest("n", RestKind.DRAIN, START + 300 * SECOND),)
+    assert did(steps(demand=seen_again(), after=120, rests=rest), R) == []
+    assert did(steps(demand=seen_again(), after=180, rests=rest), R) == ["n"]
+
+
+@BOTH
+def test_reclaims_are_capped_per_cluster_dearest_first(make: Any) -> None:
+    steps = Steps(make, Policy(reclaim_cap_fraction=0.05))
+    here = [bound(f"n{n}", "c", **(FACTS | {"price": 0.1 * (n + 1)})) for n in range(3)]
+    steps(here, rows=[], nodes=[node(f"n{n}", empty=True) for n in range(3)])
+    result = steps(demand=seen_again(), after=120)
+    assert (did(result, R), result.capped) == (["n2"], 2)
+
+
+@BOTH
+def test_a_change_of_mode_holds_reclaims(make: Any) -> None:
+    steps = Steps(make)
+    here = bound("n", "c", **FACTS)
+    steps(here, sums=[need("c", 1, cpu=8, mem=1)])
+    steps(rows=[], nodes=[node("n", empty=True)], after=10)
+    assert did(steps(demand=seen_again(), after=599), R) == []
+    steps(demand=seen_again(), after=1)
+    assert did(steps(demand=seen_again(), after=120), R) == ["n"]
+
+
+@BOTH
+def test_a_machine_that_never_becomes_ready_is_drained(make: Any) -> None:
+    steps = Steps(make)
+    steps(bound("n", "c", **FACTS), rows=[], deadlines={"n": START + 600 * SECOND})
+    assert steps(demand=seen_again(), after=599).actions == []
+    result = steps(demand=seen_again(), after=1)
+    assert [(a.machine, a.reason, a.voluntary) for a in result.actions] == [("n", Reason.NEVER_READY, False)]
+
+
+# Preempt
+
+
+@BOTH
+def test_victims_are_judged_by_what_runs_there(make: Any) -> None:
+    stamp = Stamp(priority=5)
+    theirs = [bound(f"v{n}", "d", **FACTS, stamp=stamp) for n in range(3)]
+    shown = [node("v0", priority=50, cpu=8, mem=1), node("v1", priority=1, cpu=8, mem=1), node("v2", empty=True)]
+    row = pods("c", 2, cpu=8, mem=1, priority=100)
+    other = pods("d", 2, running=2, cpu=8, mem=1)
+    rollups = [counted("c", row), counted("d", other)]
+    result = Steps(make)(theirs, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)]))
+    assert did(result, X) == ["v2", "v1"]
+    assert verdict(result, row).reason == UnmetReason.AWAITING_DRAIN
+
+
+@BOTH
+def test_a_node_whose_pods_matter_as_much_is_no_victim_whatever_its_stamp_says(make: Any) -> None:
+    theirs = bound("v", "d", **FACTS, stamp=Stamp(priority=1))
+    row = pods("c", 1, cpu=8, mem=1, priority=100)
+    shown = node("v", priority=100, cpu=8, mem=1)
+    rollups = [counted("c", row), counted("d", pods("d", 1, running=1, cpu=8, mem=1, priority=100))]
+    result = Steps(make)(theirs, demand=DemandBatch(rollups=rollups, reports=[reports("d", shown)]))
+    assert result.actions == []
+
+
+@BOTH
+def test_pinned_nodes_are_victims_last(make: Any) -> None:
+    theirs = [bound(f"v{n}", "d", **FACTS) for n in range(2)]
+    shown = [node("v0", pinned=True, priority=1, cpu=8, mem=1), node("v1", priority=1, cpu=8, mem=1)]
+    row = pods("c", 1, cpu=8, mem=1, priority=100)
+    rollups = [counted("c", row), counted("d", pods("d", 2, running=2, cpu=8, mem=1))]
+    result = Steps(make)(theirs, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)]))
+    assert did(result, X) == ["v1"]
+
+
+@BOTH
+def test_a_victim_counts_as_empty_and_serves_several_units(make: Any) -> None:
+    theirs = [bound(f"v{n}", "d", **FACTS) for n in range(3)]
+    shown = [node(f"v{n}", priority=1, cpu=8, mem=1) for n in range(3)]
+    first, second = pods("c", 1, cpu=4, mem=1, priority=100), pods("c", 2, cpu=2, mem=1, priority=90)
+    rollups = [counted("c", first, second), counted("d", pods("d", 3, running=3, cpu=8, mem=1))]
+    result = Steps(make)(theirs, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)]))
+    assert did(result, X) == ["v0"]
+    assert verdict(result, second).units.awaiting == 2
+
+
+@BOTH
+def test_draining_machines_answer_before_victims(make: Any) -> None:
+    draining = machine("gone", DRAINING, "d", **FACTS)
+    theirs = bound("v", "d", **FACTS)
+    row = pods("c", 1, cpu=8, mem=1, priority=100)
+    rollups = [counted("c", row), counted("d", pods("d", 1, running=1, cpu=8, mem=1))]
+    shown = reports("d", node("v", priority=1, cpu=8, mem=1))
+    result = Steps(make)(draining, theirs, demand=DemandBatch(rollups=rollups, reports=[shown]))
+    assert result.actions == []
+    assert verdict(result, row).units.awaiting == 1
+
+
+@BOTH
+def test_a_gang_preempts_all_it_lacks_or_nothing(make: Any) -> None:
+    gang = pods("c", 2, cpu=8, mem=1, priority=100, same=RACK, group="g")
+
+    def fleet(racks: str) -> Any:
+        theirs = [bound(f"v{n}", "d", rack=rack, **FACTS) for n, rack in enumerate(racks.split())]
+        shown = [node(f"v{n}", priority=1, cpu=8, mem=1) for n in range(len(theirs))]
+        rollups = [counted("c", gang), counted("d", pods("d", 9, running=9, cpu=8, mem=1))]
+        return Steps(make)(theirs, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)]))
+
+    assert did(fleet("r1 r2 r2"), X) == ["v1", "v2"]
+    assert did(fleet("r1 r2 r3"), X) == []
+
+
+@BOTH
+def test_a_gang_completes_free_machines_with_victims_in_one_rack(make: Any) -> None:
+    gang = pods("c", 2, cpu=8, mem=1, priority=100, same=RACK, group="g")
+    theirs = bound("v", "d", rack="r1", **FACTS)
+    rollups = [counted("c", gang), counted("d", pods("d", 1, running=1, cpu=8, mem=1))]
+    shown = reports("d", node("v", priority=1, cpu=8, mem=1))
+    free = idle("i", rack="r1", **FACTS)
+    result = Steps(make)(theirs, free, demand=DemandBatch(rollups=rollups, reports=[shown]))
+    assert (did(result, B), did(result, X)) == (["i"], ["v"])
+
+
+@BOTH
+def test_victims_of_a_spread_obey_the_skew(make: Any) -> None:
+    row = pods("c", 4, cpu=8, mem=1, priority=100, spread=(ZONE, 1))
+    theirs = [
+        bound(f"{zone}{n}", "d", zone=zone, **FACTS) for zone, count in (("a", 3), ("b", 1)) for n in range(count)
+    ]
+    shown = [node(line.id, priority=1, cpu=8, mem=1) for line in theirs]
+    rollups = [counted("c", row), counted("d", pods("d", 9, running=9, cpu=8, mem=1))]
+    result = Steps(make)(theirs, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)]))
+    assert sorted(did(result, X)) == ["a0", "a1", "b0"]
+
+
+@BOTH
+def test_sums_judge_victims_of_reporting_clusters_by_their_reports_too(make: Any) -> None:
+    theirs = [bound(f"v{n}", "d", **FACTS, stamp=Stamp(priority=1)) for n in range(2)]
+    shown = [node("v0", priority=500, cpu=8, mem=1), node("v1", priority=1, cpu=8, mem=1)]
+    steps = Steps(make)
+    steps(theirs, cluster="d", rows=[pods("d", 2, running=2, cpu=8, mem=1)], nodes=shown)
+    result = steps(sums=[need("sums", 2, cpu=8, mem=1, priority=100)], after=1)
+    assert did(result, X) == ["v1"]
+
+
+# Closing, reopening, moves
+
+
+def low(line: Any, name: str, **facts: Any) -> Any:
+    """A node that carries one small pod of the row."""
+    return node(name, profiles=[line.row.profile.fingerprint], **({"cpu": 1, "mem": 4} | facts))
+
+
+@BOTH
+def test_nothing_is_closed_or_moved_unless_it_is_switched_on(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    steps = Steps(make, settle_ns=0)
+    small = slot("s", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1)
+    assert steps(bound("n", "c", **FACTS), small, rows=[row], nodes=[low(row, "n")]).actions == []
+
+
+@BOTH
+def test_a_node_is_closed_when_other_room_saves_enough(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    for price, closes in ((0.29, ["n"]), (0.31, [])):
+        steps = Steps(make, consolidate=True, settle_ns=0)
+        small = slot("s", capacity=ON_DEMAND, cpu=2, mem=8, price=price)
+        result = steps(bound("n", "c", **FACTS), small, rows=[row], nodes=[low(row, "n")])
+        assert did(result, CLOSE) == closes
+
+
+@BOTH
+def test_a_removable_node_is_closed_worst_first_within_the_fraction(make: Any) -> None:
+    row = pods("c", 10, running=10, cpu=1, mem=4)
+    here = [bound(f"n{n}", "c", **FACTS) for n in range(10)]
+    shown = [low(row, f"n{n}", removable=True, cpu=1 + n % 5, mem=1) for n in range(10)]
+    result = Steps(make, consolidate=True, settle_ns=0)(here, rows=[row], nodes=shown)
+    assert did(result, CLOSE) == ["n0"]
+    wider = Steps(make, consolidate=True, settle_ns=0, closing_fraction=0.35)(here, rows=[row], nodes=shown)
+    assert did(wider, CLOSE) == ["n0", "n5", "n1"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("facts", "rests"),
+    [
+        ({"pinned": True}, ()),
+        ({"groups": ["g"]}, ()),
+        ({"profiles": ["nobody's"]}, ()),
+        ({"profiles": []}, ()),
+        ({}, (Rest("n", RestKind.CLOSE, START + SECOND),)),
+        ({"cpu": 7, "mem": 28}, ()),
+    ],
+)
+def test_some_nodes_are_left_alone(make: Any, facts: dict[str, Any], rests: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    shown = node("n", **({"profiles": [row.row.profile.fingerprint], "cpu": 1, "mem": 4, "removable": True} | facts))
+    result = Steps(make, consolidate=True, settle_ns=0)(
+        bound("n", "c", **FACTS), rows=[row], nodes=[shown], rests=rests
+    )
+    assert result.actions == []
+
+
+@BOTH
+def test_nothing_is_closed_while_a_unit_waits(make: Any) -> None:
+    row, waits = pods("c", 1, running=1, cpu=1, mem=4), pods("c", 1, cpu=99, mem=4)
+    steps = Steps(make, consolidate=True, settle_ns=0)
+    assert steps(bound("n", "c", **FACTS), rows=[row, waits], nodes=[low(row, "n", removable=True)]).actions == []
+
+
+@BOTH
+def test_a_young_node_is_not_closed(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    steps = Steps(make, consolidate=True)
+    assert did(steps(bound("n", "c", **FACTS), rows=[row], nodes=[low(row, "n", removable=True)]), CLOSE) == []
+    assert did(steps(demand=seen_again(), after=600), CLOSE) == ["n"]
+
+
+@BOTH
+def test_a_closing_node_is_reopened_before_anything_is_bought(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 2, running=1, cpu=1, mem=4)
+    shown = low(row, "n", closing_since=START - SECOND)
+    slots = [slot("s", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1)]
+    result = steps(bound("n", "c", **FACTS), slots, rows=[row], nodes=[shown])
+    assert [(a.kind, a.machine, a.reason) for a in result.actions] == [(REOPEN, "n", Reason.REOPEN)]
+    reopened = low(row, "n", version=2**62)
+    again = steps(nodes=[reopened], after=1)
+    assert again.actions == []
+    assert verdict(again, row).units.coming == 1
+
+
+@BOTH
+def test_a_closing_node_is_no_room(make: Any) -> None:
+    """It counts as reopened, not as there."""
+    row = pods("c", 2, running=1, cpu=1, mem=4)
+    shown = low(row, "n", closing_since=START - SECOND)
+    result = Steps(make)(bound("n", "c", **FACTS), rows=[row], nodes=[shown])
+    assert verdict(result, row).units.coming == 0
+    assert verdict(result, row).units.acquired == 1
+
+
+@BOTH
+def test_an_emptied_closing_node_goes_after_a_minute(make: Any) -> None:
+    steps = Steps(make)
+    steps(bound("n", "c", **FACTS), rows=[], nodes=[node("n", empty=True, closing_since=START)])
+    assert did(steps(demand=seen_again(), after=59), R) == []
+    assert did(steps(demand=seen_again(), after=1), R) == ["n"]
+
+
+def closed_for_long(line: Any, name: str, **facts: Any) -> Any:
+    return low(line, name, closing_since=START - 20 * MINUTE * SECOND, **facts)
+
+
+@BOTH
+def test_spot_that_returns_takes_over_from_on_demand(make: Any) -> None:
+    """Close, move after twenty minutes, drain the old one once the cluster has seen the new one."""
+    row = pods("c", 1, running=1, cpu=6, mem=24)
+    steps = Steps(make, consolidate=True, settle_ns=0)
+    spot: dict[str, Any] = FACTS | {"capacity": SPOT, "price": 0.12, "risk": 0.05}
+    first = steps(bound("n", "c", **FACTS), slot("s", **spot), rows=[row], nodes=[low(row, "n", cpu=6, mem=24)])
+    assert [(a.kind, a.machine) for a in first.actions] == [(CLOSE, "n")]
+    closing = low(row, "n", cpu=6, mem=24, closing_since=START)
+    assert steps(nodes=[closing], demand=None, rows=[row], after=600).actions == []
+    moved = steps(rows=[row], after=600, evictions=(("c", 1),))
+    assert [(a.kind, a.machine, a.replaces, a.reason) for a in moved.actions] == [(P, "s", ("n",), Reason.MOVE)]
+    move = Move("c", ("n",), "s", steps.now, steps.now + 600 * SECOND)
+    under_way = steps(machine("s", IDLE, **spot), rows=[row], after=30, moves=(move,), evictions=(("c", 1),))
+    assert [(a.kind, a.machine, a.replaces) for a in under_way.actions] == [(B, "s", ("n",))]
+    ready = [node("s", version=2), closing]
+    unseen = steps(bound("s", "c", **spot), rows=[row], nodes=ready, after=30, moves=(move,))
+    assert unseen.actions == []
+    seen = steps(rows=[row], version=2, after=10, moves=(move,))
+    assert [(a.kind, a.machine, a.reason, a.voluntary) for a in seen.actions] == [(R, "n", Reason.MOVE, True)]
+
+
+@BOTH
+def test_bought_gives_way_to_an_owned_machine_that_becomes_free(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=7, mem=30)
+    steps = Steps(make, consolidate=True, settle_ns=0, candidate_ratio=1.0)
+    own = idle("own", capacity=RESERVED, cpu=8, mem=32, price=0.4)
+    shown = closed_for_long(row, "n", cpu=7, mem=30)
+    result = steps(bound("n", "c", **FACTS), own, rows=[row], nodes=[shown], evictions=(("c", 1),))
+    assert [(a.kind, a.machine, a.replaces) for a in result.actions] == [(B, "own", ("n",))]
+
+
+@BOTH
+def test_several_nodes_give_way_to_one(make: Any) -> None:
+    row = pods("c", 3, running=3, cpu=2, mem=4)
+    here = [bound(f"n{n}", "c", **FACTS) for n in range(3)]
+    shown = [closed_for_long(row, f"n{n}", cpu=2, mem=4) for n in range(3)]
+    one = slot("s", capacity=ON_DEMAND, cpu=8, mem=32, price=0.4)
+    steps = Steps(make, consolidate=True, settle_ns=0, move_fraction=1.0)
+    result = steps(here, one, rows=[row], nodes=shown, evictions=(("c", 3),))
+    assert [(a.machine, a.replaces) for a in result.actions] == [("s", ("n0", "n1", "n2"))]
+
+
+@BOTH
+def test_pods_that_exclude_each_other_are_not_moved_together(make: Any) -> None:
+    row = pods("c", 2, running=2, cpu=2, mem=4, exclusive=["port"])
+    here = [bound(f"n{n}", "c", **FACTS) for n in range(2)]
+    shown = [closed_for_long(row, f"n{n}", cpu=2, mem=4, exclusive=["port"]) for n in range(2)]
+    one = slot("s", capacity=ON_DEMAND, cpu=8, mem=32, price=0.4)
+    steps = Steps(make, consolidate=True, settle_ns=0, move_fraction=1.0)
+    assert steps(here, one, rows=[row], nodes=shown, evictions=(("c", 3),)).actions == []
+
+
+@BOTH
+def test_evictions_stay_within_the_budget_and_the_rate(make: Any) -> None:
+    row = pods("c", 3, running=3, cpu=1, mem=4)
+    here = [bound(f"n{n}", "c", **FACTS) for n in range(3)]
+    shown = [closed_for_long(row, f"n{n}", removable=True, pods=2) for n in range(3)]
+
+    def moves(evictions: int, fraction: float, before: Any = ()) -> list[str]:
+        steps = Steps(make, consolidate=True, settle_ns=0, move_fraction=fraction)
+        return did(steps(here, rows=[row], nodes=shown, evictions=(("c", evictions),), moves=before), R)
+
+    assert moves(0, 1.0) == []
+    assert moves(5, 1.0) == ["n0", "n1"]
+    assert moves(9, 0.05) == ["n0"]
+    earlier = Move("c", ("gone",), "", START - 60 * SECOND, START, ended=True)
+    assert moves(9, 0.05, (earlier,)) == []
+    assert moves(9, 0.05, (replace(earlier, started=START - 301 * SECOND),)) == ["n0"]
+
+
+@BOTH
+def test_a_move_must_pay_for_its_overlap_and_the_pods_it_evicts(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    cheap = slot("s", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1)
+
+    def moved(reclamation: float, boot: int) -> list[str]:
+        steps = Steps(make, consolidate=True, settle_ns=0, boot_ns=boot * SECOND)
+        shown = closed_for_long(row, "n", reclamation=reclamation)
+        return did(steps(bound("n", "c", **FACTS), cheap, rows=[row], nodes=[shown], evictions=(("c", 1),)), P)
+
+    assert moved(0.005, 120) == ["s"]
+    assert moved(0.3, 120) == []
+    assert moved(0.2, 3600 * 2) == []
+
+
+@BOTH
+def test_shortage_aborts_a_move_and_its_new_machine_is_an_ordinary_one(make: Any) -> None:
+    row = pods("c", 2, running=1, cpu=1, mem=4)
+    steps = Steps(make, consolidate=True, settle_ns=0)
+    move = Move("c", ("n",), "s", START, START + 600 * SECOND)
+    new = idle("s", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1)
+    result = steps(bound("n", "c", **FACTS), new, rows=[row], nodes=[low(row, "n")], moves=(move,))
+    assert result.aborted == ["n"]
+    assert [(a.kind, a.machine, a.need is not None) for a in result.actions] == [(B, "s", True)]
+
+
+@BOTH
+def test_the_new_machine_of_a_move_is_nobody_elses(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    other = pods("d", 1, cpu=1, mem=4, priority=9)
+    steps = Steps(make, consolidate=True, settle_ns=0)
+    move = Move("c", ("n",), "s", START, START + 600 * SECOND)
+    new = idle("s", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1, not_before=START + SECOND)
+    demand = DemandBatch(rollups=[counted("c", row), counted("d", other)], reports=[reports("c", low(row, "n"))])
+    result = steps(bound("n", "c", **FACTS), new, demand=demand, moves=(move,), preempt=False)
+    assert result.actions == []
+    assert steps(demand=seen_again("c"), moves=(move,), after=600, preempt=False).aborted == ["n"]
+
+
+@BOTH
+def test_paused_nothing_is_emitted_for_real(make: Any) -> None:
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    steps = Steps(make, consolidate=True, settle_ns=0)
+    result = steps(bound("n", "c", **FACTS), rows=[row], nodes=[low(row, "n", removable=True)], paused=True)
+    assert [(a.kind, int(a.disposition)) for a in result.actions] == [(CLOSE, 1)]

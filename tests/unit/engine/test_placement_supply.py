@@ -1,0 +1,564 @@
+"""Clusters that report placement get room for what is stranded, judged by what a machine carries (engine.md §11-13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bigfleet.engine.batches import DemandBatch
+from bigfleet.engine.placement import Backoff
+from bigfleet.engine.policy import Policy, RollupGuard
+from bigfleet.engine.results import ActionKind, Reason, UnmetReason
+from bigfleet.model.requirement import Operator, Requirement
+from tests.oracle.step import Oracle
+from tests.strategies.builders import (
+    CREATING,
+    DRAINING,
+    ON_DEMAND,
+    RACK,
+    RESERVED,
+    SECOND,
+    SPOT,
+    START,
+    ZONE,
+    bound,
+    idle,
+    machine,
+    need,
+    rollup,
+    several,
+    slot,
+)
+from tests.strategies.placed import Steps, counted, did, node, pods, verdict
+
+BOTH = pytest.mark.parametrize("make", [pytest.param(Oracle, id="oracle")])
+B, P, R = ActionKind.BOOTSTRAP, ActionKind.PROVISION, ActionKind.RECLAIM
+
+
+def offers(count: int, prefix: str, **facts: Any) -> list[Any]:
+    return several(count, slot, prefix, **({"capacity": ON_DEMAND} | facts))
+
+
+@BOTH
+def test_forty_pods_of_five_cores_get_forty_machines_of_eight(make: Any) -> None:
+    row = pods("c", 40, cpu=5, mem=1)
+    result = Steps(make)(offers(60, "m", cpu=8, mem=32, price=0.4), rows=[row])
+    assert len(did(result, P)) == 40
+    assert verdict(result, row).units.acquired == 40
+    assert result.shortfalls == []
+
+
+@BOTH
+def test_one_gpu_pods_choose_the_cheapest_gpu_carried(make: Any) -> None:
+    small = offers(20, "p3-", type="p3.2xlarge", cpu=8, mem=61, gpu=1, price=3.06)
+    large = offers(20, "g6-", type="g6.12xlarge", cpu=48, mem=192, gpu=4, price=4.6)
+    result = Steps(make)(small, large, rows=[pods("c", 8, cpu=1, mem=4, gpu=1)])
+    assert did(result, P) == ["g6-0", "g6-1"]
+
+
+@BOTH
+def test_a_single_gpu_pod_buys_the_machine_it_fills(make: Any) -> None:
+    small = offers(2, "p3-", cpu=8, mem=61, gpu=1, price=3.06)
+    large = offers(2, "g6-", cpu=48, mem=192, gpu=4, price=4.6)
+    result = Steps(make)(small, large, rows=[pods("c", 1, cpu=1, mem=4, gpu=1)])
+    assert did(result, P) == ["p3-0"]
+
+
+@BOTH
+def test_batch_takes_spot_and_services_get_on_demand_in_the_same_cluster(make: Any) -> None:
+    spot = offers(9, "s", capacity=SPOT, cpu=4, mem=16, price=0.06, risk=0.05)
+    steady = offers(9, "d", cpu=4, mem=16, price=0.2)
+    batch = pods("c", 8, cpu=2, mem=2, priority=1)
+    service = pods("c", 4, cpu=2, mem=2, priority=100, interruption=256)
+    result = Steps(make)(spot, steady, rows=[batch, service])
+    assert did(result, P) == ["d0", "d1", "s0", "s1", "s2", "s3"]
+
+
+@BOTH
+def test_services_do_not_ride_on_spot_that_batch_buys(make: Any) -> None:
+    spot = offers(1, "s", capacity=SPOT, cpu=8, mem=16, price=0.1, risk=0.05)
+    batch = pods("c", 1, cpu=2, mem=2, priority=100)
+    service = pods("c", 1, cpu=2, mem=2, priority=1, interruption=256)
+    dear = offers(1, "d", cpu=8, mem=16, price=9.0)
+    result = Steps(make)(spot, dear, rows=[batch, service])
+    assert [(a.machine, a.need.fingerprint) for a in result.actions] == [
+        ("s0", batch.row.profile.fingerprint),
+        ("d0", service.row.profile.fingerprint),
+    ]
+
+
+@BOTH
+def test_a_penalty_too_high_for_every_machine_left_is_told(make: Any) -> None:
+    spot = offers(1, "s", capacity=SPOT, cpu=8, mem=16, price=0.1, risk=0.05)
+    taken = bound("d", "c", capacity=ON_DEMAND, cpu=8, mem=16, price=0.3)
+    row = pods("c", 1, cpu=2, mem=2, interruption=256)
+    result = Steps(make)(spot, taken, rows=[row], nodes=[node("d", cpu=8, mem=1)])
+    assert result.actions == []
+    assert verdict(result, row).reason == UnmetReason.RISK_TOO_HIGH
+
+
+@BOTH
+def test_a_pinned_row_never_gets_a_machine_that_may_be_interrupted(make: Any) -> None:
+    row = pods("c", 1, cpu=2, mem=2, interruption=1e9)
+    result = Steps(make)(offers(1, "s", capacity=SPOT, cpu=8, mem=16, price=0.1, risk=0.01), rows=[row])
+    assert did(result, P) == []
+
+
+@BOTH
+def test_the_cheapest_machine_within_ten_percent_of_the_best_value(make: Any) -> None:
+    """16 cores carry exactly what two times 8 do; the small ones empty sooner."""
+    large, small = offers(3, "a", cpu=16, mem=64, price=0.76), offers(3, "b", cpu=8, mem=32, price=0.4)
+    result = Steps(make)(large, small, rows=[pods("c", 16, cpu=1, mem=1)])
+    assert did(result, P) == ["b0", "b1"]
+
+
+@BOTH
+def test_a_better_value_beyond_ten_percent_wins(make: Any) -> None:
+    large, small = offers(3, "a", cpu=16, mem=64, price=0.7), offers(3, "b", cpu=8, mem=32, price=0.4)
+    result = Steps(make)(large, small, rows=[pods("c", 16, cpu=1, mem=1)])
+    assert did(result, P) == ["a0"]
+
+
+@BOTH
+def test_riders_fill_a_machine_that_one_row_alone_would_not_pay_for(make: Any) -> None:
+    large, small = offers(3, "big", cpu=8, mem=8, price=0.4), offers(9, "tiny", cpu=4, mem=4, price=0.3)
+    thin, fat = pods("c", 1, cpu=5, mem=1, priority=9), pods("c", 1, cpu=3, mem=6, priority=1)
+    result = Steps(make)(large, small, rows=[thin, fat])
+    assert did(result, P) == ["big0"]
+    assert verdict(result, fat).units.acquired == 1
+    assert verdict(result, fat).claimed == 0
+
+
+@BOTH
+def test_riders_count_for_nothing_where_rows_exhaust_a_class_by_themselves(make: Any) -> None:
+    """Only `big` holds the second row. Riders would lure the first one there although `mid` suits it."""
+    big, mid = offers(1, "big", cpu=8, mem=8, price=0.4), offers(1, "mid", cpu=4, mem=4, price=0.3)
+    first = pods("c", 1, cpu=4, mem=1, priority=9)
+    second = pods("c", 1, cpu=8, mem=2, priority=5)
+    rider = pods("c", 1, cpu=4, mem=4, priority=1)
+    result = Steps(make)(big, mid, rows=[first, second, rider])
+    assert [(a.machine, a.need.fingerprint) for a in result.actions] == [
+        ("mid0", first.row.profile.fingerprint),
+        ("big0", second.row.profile.fingerprint),
+    ]
+
+
+@BOTH
+def test_higher_precedence_gets_what_is_scarce(make: Any) -> None:
+    low, high = pods("c", 1, cpu=4, mem=4, priority=1), pods("d", 1, cpu=4, mem=4, priority=9)
+    demand = DemandBatch(rollups=[counted("c", low), counted("d", high)])
+    result = Steps(make)(offers(1, "m", cpu=4, mem=4, price=1), demand=demand)
+    assert [(a.machine, a.cluster) for a in result.actions] == [("m0", "d")]
+    assert verdict(result, low).reason == UnmetReason.PRIORITY_STARVED
+
+
+@BOTH
+def test_what_is_left_of_a_purchase_serves_the_next_row(make: Any) -> None:
+    rows = [pods("c", 2, cpu=5, mem=1, priority=9), pods("c", 2, cpu=3, mem=1, priority=1)]
+    result = Steps(make, riders=0)(offers(9, "m", cpu=8, mem=32, price=0.4), rows=rows)
+    assert did(result, P) == ["m0", "m1"]
+
+
+@BOTH
+def test_at_most_so_many_remainders_stay_open(make: Any) -> None:
+    """With one open remainder the roomier of two is kept: two thirds of a machine against one third."""
+    last = pods("c", 3, cpu=3, mem=1, priority=1)
+    a, b = offers(1, "a", type="a", cpu=9, mem=9, price=0.3), offers(5, "b", type="b", cpu=9, mem=9, price=0.4)
+    held = [
+        pods("c", 1, cpu=3, mem=1, priority=9, types=["a"]),
+        pods("c", 1, cpu=6, mem=1, priority=8, types=["b"]),
+        last,
+    ]
+    assert len(did(Steps(make, riders=0)(a, b, rows=held), P)) == 2
+    assert len(did(Steps(make, riders=0, open_remainders=1)(a, b, rows=held), P)) == 3
+
+
+@BOTH
+def test_the_second_pass_drops_what_later_purchases_made_superfluous(make: Any) -> None:
+    small = offers(1, "small", type="s", cpu=2, mem=2, price=0.1)
+    large = offers(9, "large", type="l", cpu=8, mem=32, price=0.4)
+    rows = [pods("c", 1, cpu=2, mem=1, priority=9), pods("c", 7, cpu=5, mem=1, priority=1)]
+    assert len(did(Steps(make, riders=0, second_pass_from=9)(small, large, rows=rows), P)) == 8
+    assert did(Steps(make, riders=0)(small, large, rows=rows), P) == [f"large{n}" for n in range(7)]
+
+
+@BOTH
+def test_work_without_gpus_buys_no_gpu_machine_unless_nothing_else_fits(make: Any) -> None:
+    gpu, cpu = offers(2, "a-gpu", cpu=8, mem=8, gpu=1, price=0.1), offers(1, "b", cpu=8, mem=8, price=2.0)
+    result = Steps(make)(gpu, cpu, rows=[pods("c", 2, cpu=8, mem=1)])
+    assert did(result, P) == ["b0", "a-gpu0"]
+
+
+@BOTH
+def test_owned_idle_machines_come_first_and_cost_nothing(make: Any) -> None:
+    own = several(2, idle, "own", capacity=RESERVED, cpu=8, mem=8, price=5.0)
+    result = Steps(make)(own, offers(2, "m", cpu=8, mem=8, price=0.1), rows=[pods("c", 3, cpu=8, mem=1)])
+    assert did(result, B) == ["own0", "own1"]
+    assert did(result, P) == ["m0"]
+
+
+@BOTH
+def test_an_idle_machine_far_too_large_is_left_alone_while_a_small_one_can_be_bought(make: Any) -> None:
+    large = idle("large", capacity=ON_DEMAND, cpu=96, mem=96, price=4.8)
+    row = pods("c", 1, cpu=1, mem=1)
+    assert did(Steps(make)(large, offers(1, "m", cpu=2, mem=2, price=0.1), rows=[row]), P) == ["m0"]
+    assert did(Steps(make)(large, rows=[row]), B) == ["large"]
+
+
+@BOTH
+def test_the_best_that_could_be_bought_is_used_once_it_is_idle(make: Any) -> None:
+    """However badly the pod fills it: another one would fill no better."""
+    steps = Steps(make)
+    result = steps(offers(3, "m", cpu=96, mem=96, price=4.8), rows=[pods("c", 1, cpu=1, mem=1)])
+    assert did(result, P) == ["m0"]
+    result = steps(idle("m0", capacity=ON_DEMAND, cpu=96, mem=96, price=4.8), after=10)
+    assert (did(result, B), did(result, P)) == (["m0"], [])
+
+
+@BOTH
+def test_empty_nodes_of_another_cluster_are_taken_before_buying(make: Any) -> None:
+    steps = Steps(make)
+    steps(
+        several(2, bound, "n", "other", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4),
+        cluster="other",
+        rows=[],
+        nodes=[node("n0", empty=True), node("n1", cpu=4, mem=1)],
+    )
+    row = pods("c", 1, cpu=8, mem=1)
+    slots = offers(2, "m", cpu=8, mem=8, price=0.4)
+    refreshed = DemandBatch(rollups=[counted("c", row)], confirmed=[("other", 1)])
+    early = steps(slots, demand=refreshed, after=10)
+    assert did(early, P) == ["m0"]
+    refreshed = DemandBatch(rollups=[counted("c", row)], confirmed=[("other", 1)])
+    late = steps(demand=refreshed, after=115)
+    assert did(late, P) == []
+    taken = [a for a in late.actions if a.kind == R]
+    assert [(a.machine, a.cluster, a.reason, a.need.cluster, a.voluntary) for a in taken] == [
+        ("n0", "other", Reason.EMPTY, "c", True)
+    ]
+    draining = steps(
+        machine("n0", DRAINING, "other", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4),
+        demand=DemandBatch(confirmed=[("c", 1), ("other", 1)]),
+        after=1,
+    )
+    assert draining.actions == []
+    assert verdict(draining, row).reason == UnmetReason.AWAITING_DRAIN
+
+
+@BOTH
+def test_what_is_coming_is_not_bought_again_until_its_deadline(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 2, cpu=5, mem=1)
+    steps(offers(9, "m", cpu=8, mem=8, price=0.4), rows=[row])
+    coming = several(2, machine, "m", CREATING, "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    until = {"m0": START + 60 * SECOND, "m1": START + 90 * SECOND}
+    result = steps(coming, rows=[row], after=10, deadlines=until)
+    assert result.actions == []
+    told = verdict(result, row)
+    assert (told.units.coming, told.units.coming_until, told.satisfied) == (2, START + 90 * SECOND, False)
+    assert told.reason == UnmetReason.AWAITING_NODE
+    assert len(did(steps(rows=[row], after=60), P)) == 1
+    assert len(did(steps(rows=[row], after=40), P)) == 2
+
+
+@BOTH
+def test_a_configured_node_is_coming_until_a_roll_up_has_seen_it(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 1, cpu=5, mem=1)
+    here = bound("m", "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    spare = offers(1, "s", cpu=8, mem=8, price=0.4)
+    assert steps(here, spare, rows=[row], version=3).actions == []
+    assert steps(nodes=[node("m", version=5)], rows=[row], version=4, after=1).actions == []
+    assert did(steps(rows=[row], version=5, after=1), P) == ["s0"]
+
+
+@BOTH
+def test_an_unchanged_roll_up_advances_what_the_cluster_has_seen(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 1, cpu=5, mem=1)
+    here = bound("m", "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    steps(here, offers(1, "s", cpu=8, mem=8, price=0.4), rows=[row], nodes=[node("m", version=5)], version=4)
+    assert did(steps(demand=DemandBatch(confirmed=[("c", 5)]), after=1), P) == ["s0"]
+
+
+@BOTH
+def test_coming_machines_are_filled_in_precedence_order_and_shared(make: Any) -> None:
+    coming = machine("m", CREATING, "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    high, low = pods("c", 1, cpu=5, mem=1, priority=9), pods("c", 2, cpu=3, mem=1, priority=1)
+    result = Steps(make)(coming, rows=[low, high])
+    assert [verdict(result, row).units.coming for row in (high, low)] == [1, 1]
+    assert verdict(result, low).units.missing == 1
+
+
+@BOTH
+def test_a_machine_that_names_no_cluster_serves_whoever_comes_first(make: Any) -> None:
+    orphan = machine("m", CREATING, "", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    low, high = pods("a", 1, cpu=5, mem=1, priority=1), pods("b", 1, cpu=5, mem=1, priority=9)
+    result = Steps(make)(orphan, demand=DemandBatch(rollups=[counted("a", low), counted("b", high)]))
+    assert [verdict(result, row).units.coming for row in (high, low)] == [1, 0]
+
+
+@BOTH
+def test_purchases_use_the_smallest_real_allocatable_seen(make: Any) -> None:
+    """Eight cores as published, four for real: one pod of three cores each, not two."""
+    facts: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 8, "price": 0.4}
+    real = node("n", allocatable={"cpu": 4000, "memory": 8 * 2**20}, cpu=3, mem=1)
+    row = pods("c", 4, running=1, stranded=2, cpu=3, mem=1)
+    result = Steps(make)(bound("n", "c", **facts), offers(5, "m", **facts), rows=[row], nodes=[real])
+    assert len(did(result, P)) == 2
+
+
+@BOTH
+def test_a_unit_takes_one_of_pods_where_machines_publish_it(make: Any) -> None:
+    result = Steps(make)(offers(9, "m", cpu=8, mem=8, pods=2, price=0.4), rows=[pods("c", 6, cpu=1, mem=1)])
+    assert len(did(result, P)) == 3
+
+
+@BOTH
+def test_overhead_counts_for_its_cluster(make: Any) -> None:
+    slots = offers(9, "m", cpu=8, mem=8, price=0.4)
+    row = pods("c", 2, cpu=4, mem=1)
+    assert len(did(Steps(make)(slots, rows=[row]), P)) == 1
+    assert len(did(Steps(make)(slots, rows=[row], overhead={"cpu": 1000}), P)) == 2
+
+
+@BOTH
+def test_units_that_exclude_each_other_get_a_machine_each(make: Any) -> None:
+    row = pods("c", 3, cpu=1, mem=1, exclusive=["port:80"])
+    other = pods("c", 1, cpu=1, mem=1, priority=5, exclusive=["port:80"])
+    beside = pods("c", 3, cpu=1, mem=1, priority=1, exclusive=["port:81"])
+    result = Steps(make)(offers(9, "m", cpu=8, mem=8, price=0.4), rows=[row, other, beside])
+    assert len(did(result, P)) == 4
+    assert verdict(result, beside).units.acquired == 3
+
+
+@BOTH
+def test_tokens_on_a_coming_node_keep_others_off(make: Any) -> None:
+    steps = Steps(make)
+    here = bound("m", "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    row = pods("c", 1, cpu=1, mem=1, exclusive=["port:80"])
+    result = steps(here, rows=[row], nodes=[node("m", version=5, exclusive=["port:80"], cpu=1, mem=1)], version=4)
+    assert verdict(result, row).units.missing == 1
+
+
+@BOTH
+def test_backed_off_kinds_are_left_alone_by_row_and_by_cluster(make: Any) -> None:
+    cheap = offers(2, "a", type="cheap", cpu=8, mem=8, price=0.1)
+    dear = offers(2, "b", type="dear", cpu=8, mem=8, price=1.0)
+    first, second = pods("c", 1, cpu=8, mem=1), pods("c", 1, cpu=8, mem=2)
+    every = Backoff("c", "p", "cheap", "a", ON_DEMAND, START + SECOND)
+    assert did(Steps(make)(cheap, dear, rows=[first, second], backoffs=(every,)), P) == ["b0", "b1"]
+    result = Steps(make)(cheap, dear, rows=[first])
+    key = verdict(result, first).key
+    only = Backoff("c", "p", "cheap", "a", ON_DEMAND, START + SECOND, key)
+    result = Steps(make)(cheap, dear, rows=[first, second], backoffs=(only,))
+    assert {a.machine: a.need.min_unit for a in result.actions} == {
+        "b0": key.min_unit,
+        "a0": verdict(result, second).key.min_unit,
+    }
+
+
+@BOTH
+def test_nothing_is_bought_by_an_old_roll_up_or_one_of_another_session(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 1, cpu=8, mem=1)
+    steps(rows=[row])
+    slots = offers(1, "m", cpu=8, mem=8, price=0.4)
+    old = steps(slots, after=31)
+    assert old.actions == []
+    assert verdict(old, row).reason == UnmetReason.ACQUISITION_HELD
+    assert did(steps(demand=DemandBatch(confirmed=[("c", 2)])), P) == ["m0"]
+    assert did(steps(demand=DemandBatch(streams=["c"])), P) == []
+    assert did(steps(demand=DemandBatch(streams=["c"], confirmed=[("c", 2)])), P) == []
+    assert did(steps(rows=[row]), P) == ["m0"]
+
+
+@BOTH
+def test_a_spread_adds_to_the_domains_as_reported(make: Any) -> None:
+    slots = [
+        slot(f"{zone}{n}", zone=zone, capacity=ON_DEMAND, cpu=2, mem=8, price=p)
+        for zone, p in (("a", 1), ("b", 3))
+        for n in range(9)
+    ]
+    row = pods("c", 9, running=5, cpu=1, mem=1, spread=(ZONE, 1), domains={"a": 4, "b": 1})
+    result = Steps(make)(slots, rows=[row])
+    assert sorted(did(result, P)) == ["b0", "b1"]
+    assert verdict(result, row).units.acquired == 4
+
+
+@BOTH
+def test_a_spread_counts_units_not_machines(make: Any) -> None:
+    slots = [slot("a0", zone="a", capacity=ON_DEMAND, cpu=8, mem=8, price=1)]
+    slots += [slot(f"b{n}", zone="b", capacity=ON_DEMAND, cpu=1, mem=8, price=1) for n in range(8)]
+    row = pods("c", 8, cpu=1, mem=1, spread=(ZONE, 1))
+    result = Steps(make)(slots, rows=[row])
+    assert len(did(result, P)) == 5
+    assert verdict(result, row).units.missing == 0
+
+
+@BOTH
+def test_a_spread_that_may_not_take_more_says_so(make: Any) -> None:
+    slots = [slot("a0", zone="a", capacity=ON_DEMAND, cpu=8, mem=8, price=1)]
+    row = pods("c", 4, cpu=1, mem=1, spread=(ZONE, 1), domains={"b": 0})
+    result = Steps(make)(slots, rows=[row])
+    assert verdict(result, row).units.acquired == 1
+    assert verdict(result, row).reason == UnmetReason.SPREAD_UNSATISFIABLE
+
+
+def rack(name: str, count: int, **facts: Any) -> list[Any]:
+    return [
+        slot(f"{name}-{n}", rack=name, **({"capacity": ON_DEMAND, "cpu": 8, "mem": 8, "price": 1} | facts))
+        for n in range(count)
+    ]
+
+
+@BOTH
+def test_a_gang_buys_only_where_all_of_it_finds_room(make: Any) -> None:
+    gang = pods("c", 4, cpu=8, mem=1, same=RACK, group="g")
+    result = Steps(make)(rack("r1", 3, price=0.1), rack("r2", 4), rows=[gang])
+    assert did(result, P) == ["r2-0", "r2-1", "r2-2", "r2-3"]
+    assert verdict(result, gang).domain == "r2"
+    nowhere = Steps(make)(rack("r1", 3), rack("r2", 3), rows=[gang])
+    assert nowhere.actions == []
+    assert verdict(nowhere, gang).reason == UnmetReason.TOPOLOGY_UNSATISFIABLE
+
+
+@BOTH
+def test_the_rest_of_a_gang_goes_where_its_members_run(make: Any) -> None:
+    gang = pods("c", 4, running=3, cpu=8, mem=1, same=RACK, group="g", domains={"r1": 3})
+    assert did(Steps(make)(rack("r1", 1, price=9), rack("r2", 4), rows=[gang]), P) == ["r1-0"]
+    assert did(Steps(make)(rack("r2", 4), rows=[gang]), P) == []
+
+
+@BOTH
+def test_a_gang_stays_with_what_is_coming_for_it(make: Any) -> None:
+    gang = pods("c", 3, cpu=8, mem=1, same=RACK, group="g")
+    coming = [machine(f"k{n}", CREATING, "c", rack="r1", capacity=ON_DEMAND, cpu=8, mem=8, price=1) for n in range(2)]
+    result = Steps(make)(coming, rack("r1", 1, price=9), rack("r2", 3, price=0.1), rows=[gang])
+    assert did(result, P) == ["r1-0"]
+    assert (verdict(result, gang).units.coming, verdict(result, gang).units.acquired) == (2, 1)
+
+
+@BOTH
+def test_a_gang_of_two_sizes_is_assembled_larger_first(make: Any) -> None:
+    large = pods("c", 1, cpu=6, mem=1, same=RACK, group="g")
+    small = pods("c", 2, cpu=2, mem=1, same=RACK, group="g")
+    result = Steps(make)(rack("r1", 2), rows=[small, large])
+    assert did(result, P) == ["r1-0", "r1-1"]
+    assert verdict(result, large).units.acquired == 3
+
+
+@BOTH
+def test_a_gang_on_one_host_needs_one_machine_for_all(make: Any) -> None:
+    host = "kubernetes.io/hostname"
+    gang = pods("c", 3, cpu=2, mem=1, same=host, group="g")
+    slots = [*offers(3, "s", cpu=4, mem=8, price=0.1), *offers(1, "l", cpu=8, mem=8, price=1)]
+    result = Steps(make)(slots, rows=[gang])
+    assert did(result, P) == ["l0"]
+    assert verdict(result, gang).units.acquired == 3
+    running = pods("c", 3, running=1, cpu=2, mem=1, same=host, group="g", domains={"n": 1})
+    assert Steps(make)(slots, rows=[running]).actions == []
+
+
+@BOTH
+def test_requirements_decide_what_may_be_bought(make: Any) -> None:
+    row = pods("c", 1, cpu=1, mem=1, where=[Requirement(ZONE, Operator.IN, ("b",))])
+    result = Steps(make)(
+        offers(1, "a", zone="a", cpu=2, mem=2, price=0.1), offers(1, "b", zone="b", cpu=2, mem=2, price=9), rows=[row]
+    )
+    assert did(result, P) == ["b0"]
+
+
+@BOTH
+def test_both_kinds_of_clusters_share_one_pool_in_precedence_order(make: Any) -> None:
+    slots = offers(3, "m", cpu=8, mem=8, price=0.4)
+    sums = need("sums", 2, cpu=5, mem=1, priority=5)
+    high, low = pods("c", 1, cpu=5, mem=1, priority=9), pods("c", 1, cpu=5, mem=1, priority=1)
+    demand_ = DemandBatch(rollups=[counted("c", high, low), *_sums(sums)])
+    result = Steps(make)(slots, demand=demand_)
+    assert [(a.machine, a.cluster) for a in result.actions] == [("m0", "c"), ("m1", "sums"), ("m2", "sums")]
+    assert verdict(result, low).units.missing == 1
+
+
+def _sums(*lines: Any) -> list[Any]:
+    return [rollup(line.cluster, line) for line in lines]
+
+
+@BOTH
+def test_machines_of_a_reporting_cluster_are_not_credited_to_rows(make: Any) -> None:
+    """A stranded pod is bought for although the sum of what the cluster owns would do."""
+    here = several(2, bound, "n", "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    seen = [node(f"n{n}", cpu=5, mem=1) for n in range(2)]
+    row = pods("c", 3, running=2, cpu=5, mem=1)
+    result = Steps(make)(here, offers(1, "m", cpu=8, mem=8, price=0.4), rows=[row], nodes=seen)
+    assert did(result, P) == ["m0"]
+    told = verdict(result, row).units
+    assert (told.count, told.running, told.room, told.stranded, told.missing) == (3, 2, 0, 1, 0)
+
+
+@BOTH
+def test_fragmentation_is_told_when_nothing_can_be_bought(make: Any) -> None:
+    here = several(2, bound, "n", "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    row = pods("c", 3, running=2, cpu=5, mem=1)
+    result = Steps(make)(here, rows=[row], nodes=[node(f"n{n}", cpu=5, mem=1) for n in range(2)])
+    assert verdict(result, row).reason == UnmetReason.FRAGMENTATION
+    [short] = result.shortfalls
+    assert (short.units, short.coming, short.cause) == (1, 0, UnmetReason.FRAGMENTATION)
+
+
+@BOTH
+def test_a_row_with_room_is_met_and_buys_nothing(make: Any) -> None:
+    row = pods("c", 3, running=2, stranded=0, cpu=5, mem=1)
+    result = Steps(make)(offers(1, "m", cpu=8, mem=8, price=0.4), rows=[row])
+    assert result.actions == []
+    assert verdict(result, row).satisfied
+    assert verdict(result, row).units.room == 1
+
+
+@BOTH
+def test_bad_counts_are_rejected_row_by_row(make: Any) -> None:
+    good = pods("c", 2, cpu=1, mem=1)
+    bad = [pods("c", 2, running=2, stranded=1, cpu=2, mem=1), pods("c", 2, stranded=-1, cpu=3, mem=1)]
+    result = Steps(make)(rows=[good, *bad])
+    assert result.rejected == {"count": 2}
+    assert len(result.verdicts) == 1
+
+
+@BOTH
+def test_a_report_about_a_machine_of_another_cluster_is_rejected(make: Any) -> None:
+    result = Steps(make)(bound("m", "d", cpu=8), nodes=[node("m"), node("unknown")])
+    assert result.rejected == {"node": 2}
+
+
+@BOTH
+def test_while_a_roll_up_is_held_the_smaller_count_of_stranded_units_counts(make: Any) -> None:
+    steps = Steps(make, Policy(guard=RollupGuard(enabled=True, min_rows=2, retain_fraction=0.6)))
+    first, second = pods("c", 2, cpu=8, mem=1), pods("c", 2, cpu=8, mem=2)
+    steps(rows=[first, second])
+    held = steps(offers(9, "m", cpu=8, mem=8, price=0.4), rows=[first.now(stranded=1)], after=1)
+    assert did(held, P) == ["m0"]
+
+
+@BOTH
+def test_an_operator_that_says_nonsense_gets_what_its_count_needs_once_more(make: Any) -> None:
+    """Everything is stranded for ever, whatever becomes ready; nodes are busy with pods that no row has running."""
+    steps = Steps(make)
+    row = pods("c", 4, cpu=8, mem=1)
+    facts: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 8, "price": 0.4}
+    spare = [slot(f"m{n:02}", **facts) for n in range(40)]
+    result = steps(spare, rows=[row])
+    total = 0
+    for version in range(2, 12):
+        bought = did(result, P)
+        total += len(bought)
+        seen = [node(id, cpu=8, mem=1, version=version) for id in bought]
+        result = steps(
+            [bound(id, "c", **facts) for id in bought] if bought else [],
+            rows=[row],
+            nodes=seen,
+            version=version,
+            after=10,
+        )
+    assert total == 8
+    assert verdict(result, row).reason == UnmetReason.ACQUISITION_HELD
