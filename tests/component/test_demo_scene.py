@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
@@ -10,7 +9,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,8 +24,10 @@ from bigfleet.demo.app import DemoApp
 from bigfleet.demo.scene import QUICK_SETTINGS, Scene, demo_catalogue
 from bigfleet.demo.script import STEPS
 from bigfleet.provider.fake.catalogue import Catalogue
+from tests.strategies.background import interrupts_ignored
+from tools.processes import BIGFLEET, INTERRUPTIBLE
+from tools.waiting import PATIENCE_SECONDS, until
 
-BIGFLEET = (sys.executable, "-c", "from bigfleet.cli.bigfleet import main; main()")
 START_SECONDS = 300.0  # a cold kernel cache on a busy machine
 
 
@@ -41,15 +41,16 @@ def tiny_catalogue(*, quick: bool = True) -> Catalogue:
 async def resting(directory: Path) -> AsyncIterator[Scene]:
     """A scene on an ordinary day, all demand met."""
     async with Scene.opened(directory, demo_catalogue(quick=True), QUICK_SETTINGS) as scene:
-        await until(scene, lambda: scene.met, START_SECONDS)
+        await seen(scene, lambda: scene.met, START_SECONDS)
         yield scene
 
 
-async def until(scene: Scene, true: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():
-            await asyncio.sleep(0.1)
-            await scene.look()
+async def seen(scene: Scene, true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    async def look() -> bool:
+        await scene.look()
+        return true()
+
+    await until(look, seconds=seconds)
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -94,16 +95,16 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
         async with app.run_test(size=(120, 50)) as pilot:
             calm = len(scene.sight.serving())
             await pilot.press("3")
-            await until(scene, lambda: scene.met and len(scene.sight.serving("research")) > 40)
+            await seen(scene, lambda: scene.met and len(scene.sight.serving("research")) > 40)
             await pilot.press("z")
-            await until(scene, lambda: bool(scene.down) and scene.met)
-            await until(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
+            await seen(scene, lambda: bool(scene.down) and scene.met)
+            await seen(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
             await pilot.press("c")
-            await until(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
+            await seen(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
             await pilot.press("r")
-            await until(scene, lambda: not scene.down and len(scene.sight.serving()) <= calm + 5)
+            await seen(scene, lambda: not scene.down and len(scene.sight.serving()) <= calm + 5)
             await pilot.press("d")
-            await until(scene, lambda: not scene.sight.serving())
+            await seen(scene, lambda: not scene.sight.serving())
             await pilot.press("q")
         assert app.broken is None
         lines = [line.text for line in scene.story.lines if line.who == "you"]
@@ -112,7 +113,7 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
 
 async def test_every_decision_is_told_once(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
-        await until(scene, lambda: scene.sight.cycle > 5)
+        await seen(scene, lambda: scene.sight.cycle > 5)
         told = [re.match(r"gave \w+ (\d+) ", line.text) for line in scene.story.lines]
         assert sum(int(match[1]) for match in told if match) == len(scene.sight.serving())
 
@@ -121,7 +122,7 @@ async def test_a_burst_beyond_every_machine_is_a_shortfall_with_its_reason(tmp_p
     async with resting(tmp_path) as scene:
         for _ in range(6):
             await scene.burst("research")
-        await until(scene, lambda: bool(scene.sight.unmet) and not scene.sight.arriving)
+        await seen(scene, lambda: bool(scene.sight.unmet) and not scene.sight.arriving)
         assert {need.cluster for need in scene.sight.unmet} == {"research"}
         assert not scene.met
 
@@ -132,9 +133,7 @@ async def test_a_part_that_breaks_ends_the_screen_and_the_scene_with_what_broke(
             app = DemoApp(scene)
             async with app.run_test():
                 scene.shard.conductor.fail(OSError("disk is full"))
-                async with asyncio.timeout(20):
-                    while app.broken is None:
-                        await asyncio.sleep(0.05)
+                await until(lambda: app.broken)
             assert str(app.broken) == "disk is full"
 
 
@@ -196,9 +195,13 @@ def test_the_live_screen_without_a_terminal_says_what_to_type(tmp_path: Path) ->
 
 
 def test_an_interrupted_script_cleans_up(tmp_path: Path) -> None:
-    running = subprocess.Popen(
-        [*BIGFLEET, "demo", "--once"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(tmp_path)
-    )
+    with interrupts_ignored():
+        running = subprocess.Popen(
+            [*INTERRUPTIBLE, *BIGFLEET, "demo", "--once"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(tmp_path),
+        )
     assert running.stdout is not None
     assert b"an ordinary day" in running.stdout.readline()
     running.send_signal(signal.SIGINT)
