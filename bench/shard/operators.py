@@ -132,6 +132,8 @@ class Operators:
         self.repeated: set[int] = set()
         self._quick: list[float] = []
         self._outcomes: dict[str, int] = {}
+        # What was sent before this instant belongs to a run that is over.
+        self._since = 0
 
     async def connect(self, streams: int, connections: int) -> dict[str, Any]:
         began = time.monotonic()
@@ -167,6 +169,7 @@ class Operators:
     async def run(self, rate: float, changed: float, seconds: float) -> dict[str, Any]:
         """Roll-ups at a steady rate, round and round; late ones are sent late, not left out."""
         self._latencies, self._outcomes, self._quick = [], {}, []
+        self._since = time.time_ns()
         self.repeated.clear()
         sent, differing, worked = 0, 0.0, time.process_time()
         began = time.monotonic()
@@ -193,7 +196,7 @@ class Operators:
         }
 
     async def _last_acknowledgements(self, sent: int) -> None:
-        """Until all have come, or none comes any more: what is never answered must not hold the benchmark up."""
+        """Until all have come, or none comes any more: a roll-up that a newer one overtook is never answered."""
         heard, since = -1, 0.0
         while (now := len(self._latencies)) < sent:
             if now != heard:
@@ -203,7 +206,7 @@ class Operators:
             await asyncio.sleep(TICK_SECONDS)
 
     def acknowledged(self, ack: shard_pb2.Acknowledgement) -> None:
-        if ack.rollup_timestamp:
+        if ack.rollup_timestamp >= max(1, self._since):
             took = (time.time_ns() - ack.rollup_timestamp) / 1e6
             self._latencies.append(took)
             if ack.rollup_timestamp in self.repeated:
