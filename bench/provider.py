@@ -36,6 +36,7 @@ from bigfleet.provider.client import (
 )
 from bigfleet.wire import provider_pb2 as pb
 from tools.processes import free_address, processor_seconds, resident
+from tools.waiting import until
 
 LIMITS = {
     "first_list_seconds": 2.0,
@@ -49,6 +50,7 @@ EVIDENCE = Path("docs/evidence/provider-bench.json")
 MIB = 2**20
 _REPEATS = 30
 _CHANGES = 1_000
+_SETTLE_SECONDS = 300.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,8 +122,7 @@ async def _changes(running: _Running, calls: int) -> dict[str, Any]:
     burst, acks = await _timed(lambda: asyncio.gather(*(_ack_seconds(client, i) for i in ids[:calls])))
     for machine_id in ids[calls:_CHANGES]:
         await client.create(machine_id)
-    while pb.MachineList.FromString(await client.list_page(_creating())).machines:
-        await asyncio.sleep(0.05)
+    await until(lambda: _none_creating(client), seconds=_SETTLE_SECONDS, what="every Create is done")
     cursor, times = client.index.cursor, []
     for _ in range(5):
         # The same delta five times: the median is the figure, the first one also pays for the digests.
@@ -183,20 +184,22 @@ class _Running:
 
     async def __aenter__(self) -> _Running:
         self.client: ProviderClient = self._registry.add(ProviderEndpoint("bench", self.address))
-        deadline = time.monotonic() + 300.0
-        while True:
-            try:
-                await self.client.list_page(_creating())
-                return self
-            except Exception:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.2)
+        await until(self._answers, seconds=_SETTLE_SECONDS, what="the provider answers")
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._registry.close()
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+
+    async def _answers(self) -> bool:
+        try:
+            await self.client.list_page(_creating())
+        except Exception:
+            if self._process.poll() is not None:
+                raise
+            return False
+        return True
 
     def cpu_seconds(self) -> float:
         """What the provider has computed so far: on a busy machine the honest half of a wall time."""
@@ -268,6 +271,10 @@ def _speculative(count: int) -> ListQuery:
 
 def _creating() -> ListQuery:
     return ListQuery((pb.MACHINE_STATE_CREATING,), 1)
+
+
+async def _none_creating(client: ProviderClient) -> bool:
+    return not pb.MachineList.FromString(await client.list_page(_creating())).machines
 
 
 def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:

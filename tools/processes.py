@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +24,19 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from bigfleet.provider.fake.control import send_command
+from tools.waiting import wait_until
 
 BIGFLEET = (sys.executable, "-c", "from bigfleet.cli.bigfleet import main; main()")
 # Interpreted kernels decide the same about a small fleet and start at once.
 INTERPRETED = {"NUMBA_DISABLE_JIT": "1"}
+# In front of a program that is to be interrupted: a shell starts what runs in its background with SIGINT ignored, and
+# children inherit that. The product leaves it so (who put a command into the background does not want the next Ctrl-C
+# to end it; servers, which are stopped by signal, listen all the same), so whoever sends a SIGINT asks for it here.
+# A launcher, because code between fork and exec (`preexec_fn`) is unsafe beside the threads gRPC starts.
+INTERRUPTIBLE = (
+    *(sys.executable, "-I", "-S", "-c"),
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+)
 START_SECONDS = 300.0
 
 
@@ -74,14 +82,18 @@ class Program:
 
     def told(self, message: str, seconds: float = START_SECONDS) -> dict[str, Any]:
         """Wait for a message of this life."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+
+        def found() -> dict[str, Any] | None:
+            # Alive first: what it said last must not be missed.
+            alive = self.alive
             for entry in self.lines(message):
                 return entry
-            if not self.alive:
-                raise AssertionError(f"{self.name} ended with {self.wait()} before {message!r}: {self.tail()}")
-            time.sleep(0.02)
-        raise AssertionError(f"{self.name} did not say {message!r} within {seconds:g} s: {self.tail()}")
+            assert alive, f"{self.name} ended with {self.wait()} before {message!r}: {self.tail()}"
+            return None
+
+        entry = wait_until(found, seconds=seconds, what=f"{self.name} says {message!r}", evidence=self.tail)
+        assert entry is not None
+        return entry
 
     def tail(self, size: int = 2000) -> str:
         return self.log.read_bytes()[-size:].decode(errors="replace")
@@ -195,14 +207,11 @@ class LocalFleet:
                 program.kill()
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if not self.shard.alive:
-                raise AssertionError(f"the shard ended with {self.shard.wait()}: {self.shard.tail()}")
-            if self.page("/readyz")[0] == 200:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"the shard was not ready within {seconds:g} s: {self.page('/readyz')}")
+        def ready() -> bool:
+            assert self.shard.alive, f"the shard ended with {self.shard.wait()}: {self.shard.tail()}"
+            return self.page("/readyz")[0] == 200
+
+        wait_until(ready, seconds=seconds, what="the shard is ready", evidence=lambda: self.page("/readyz"))
 
     def page(self, path: str) -> tuple[int, str]:
         """An HTTP page of the shard; status 0 when nobody answers."""

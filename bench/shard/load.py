@@ -50,7 +50,7 @@ async def _timed(made: Running, rate: int, changed: float, seconds: float) -> di
         # Nothing has to be decided for these: how responsive the streams are while steps run.
         "unchanged_ack_ms": told["unchanged_ack_ms"],
         **cycles.figures(),
-        "shard_processor_share": round((made.fleet.shard.processor_seconds() - worked) / (seconds + 2), 2),
+        "shard_processor_share": round((made.fleet.shard.processor_seconds() - worked) / told["seconds"], 2),
         "operators_processor_share": round(told["processor_share"], 2),
     }
 

@@ -24,6 +24,7 @@ from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
 UNIT = {"cpu": "2", "memory": "4Gi"}
 TICK_SECONDS = 0.01
+QUIET_SECONDS = 2.0
 DIALLED_AT_ONCE = 200
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # missing from the stubs
 _TIMESTAMP = capacity_pb2.ClusterCapacityNeeds.TIMESTAMP_UNIX_NANOS_FIELD_NUMBER
@@ -131,6 +132,8 @@ class Operators:
         self.repeated: set[int] = set()
         self._quick: list[float] = []
         self._outcomes: dict[str, int] = {}
+        # What was sent before this instant belongs to a run that is over.
+        self._since = 0
 
     async def connect(self, streams: int, connections: int) -> dict[str, Any]:
         began = time.monotonic()
@@ -166,6 +169,7 @@ class Operators:
     async def run(self, rate: float, changed: float, seconds: float) -> dict[str, Any]:
         """Roll-ups at a steady rate, round and round; late ones are sent late, not left out."""
         self._latencies, self._outcomes, self._quick = [], {}, []
+        self._since = time.time_ns()
         self.repeated.clear()
         sent, differing, worked = 0, 0.0, time.process_time()
         began = time.monotonic()
@@ -179,8 +183,9 @@ class Operators:
                     break
             await asyncio.sleep(TICK_SECONDS)
         passed = time.monotonic() - began
-        await asyncio.sleep(2.0)
+        await self._last_acknowledgements(sent)
         return {
+            "seconds": time.monotonic() - began,
             "sent": sent,
             "sent_per_second": sent / passed,
             "acked": len(self._latencies),
@@ -190,8 +195,18 @@ class Operators:
             "processor_share": (time.process_time() - worked) / passed,
         }
 
+    async def _last_acknowledgements(self, sent: int) -> None:
+        """Until all have come, or none comes any more: a roll-up that a newer one overtook is never answered."""
+        heard, since = -1, 0.0
+        while (now := len(self._latencies)) < sent:
+            if now != heard:
+                heard, since = now, time.monotonic()
+            elif time.monotonic() - since > QUIET_SECONDS:
+                break
+            await asyncio.sleep(TICK_SECONDS)
+
     def acknowledged(self, ack: shard_pb2.Acknowledgement) -> None:
-        if ack.rollup_timestamp:
+        if ack.rollup_timestamp >= max(1, self._since):
             took = (time.time_ns() - ack.rollup_timestamp) / 1e6
             self._latencies.append(took)
             if ack.rollup_timestamp in self.repeated:

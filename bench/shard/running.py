@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from bench._samples import percentile, spread
+from bigfleet.provider.fake.control import send_command
 from tools.processes import LocalFleet
+from tools.waiting import until
 
 MIB = 2**20
 PHASES = ("merging", "snapread", "phase1", "phase2", "phase3", "emit", "execute")
 ANSWER_SECONDS = 1200.0
+PROVIDER_SECONDS = 600.0
 
 
 def offering(name: str, capacity: str, count: int, *, idle: bool) -> dict[str, Any]:
@@ -121,7 +124,7 @@ async def running(offerings: list[dict[str, Any]], settings: dict[str, Any]) -> 
         made = Running(fleet)
         try:
             fleet.provider.start()
-            await asyncio.to_thread(_wait_for_provider, fleet)
+            await _provider_is_up(fleet)
             yield made
         finally:
             await made.close()
@@ -141,19 +144,14 @@ async def started(made: Running) -> dict[str, float]:
     }
 
 
-def _wait_for_provider(fleet: LocalFleet, seconds: float = 600.0) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        assert fleet.provider.alive, fleet.provider.tail()
-        try:
-            asyncio.run(_status(fleet))
-            return
-        except Exception:
-            time.sleep(0.2)
-    raise AssertionError("the provider did not come up")
+async def _provider_is_up(fleet: LocalFleet) -> None:
+    await until(lambda: _answers(fleet), seconds=PROVIDER_SECONDS, what="the provider answers")
 
 
-async def _status(fleet: LocalFleet) -> None:
-    from bigfleet.provider.fake.control import send_command
-
-    await asyncio.wait_for(send_command(fleet.control, {"do": "status"}), 60)
+async def _answers(fleet: LocalFleet) -> bool:
+    assert fleet.provider.alive, fleet.provider.tail()
+    try:
+        await send_command(fleet.control, {"do": "status"})
+    except Exception:
+        return False
+    return True

@@ -23,6 +23,8 @@ from bigfleet.provider.conformance.states import State
 from bigfleet.provider.conformance.target import Target
 from bigfleet.provider.conformance.trial import Capabilities, Trial
 from bigfleet.provider.conformance.verdicts import Result, SkipKind, Status
+from tests.strategies.background import interrupts_ignored
+from tools.processes import INTERRUPTIBLE
 
 HONEST = Path(__file__).parents[1] / "liars" / "honest.py"
 ROOT = Path(__file__).parents[2]
@@ -216,11 +218,12 @@ async def test_an_interrupted_run_gives_its_machines_back() -> None:
     try:
         target = Target(await launcher.boot(), config.tls)
         program = "from bigfleet.cli.conformance import main; main()"
-        running = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-u", "-c", program, "run", "--target", target.address),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        with interrupts_ignored():
+            running = await asyncio.create_subprocess_exec(
+                *(*INTERRUPTIBLE, sys.executable, "-u", "-c", program, "run", "--target", target.address),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
         assert running.stdout is not None
         while b"pass B1" not in await running.stdout.readline():
             pass

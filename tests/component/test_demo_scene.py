@@ -10,7 +10,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections import Counter
@@ -28,8 +27,10 @@ from bigfleet.demo.app import DemoApp
 from bigfleet.demo.scene import QUICK_SETTINGS, Scene, demo_catalogue
 from bigfleet.demo.script import STEPS
 from bigfleet.provider.fake.catalogue import Catalogue
+from tests.strategies.background import interrupts_ignored
+from tools.processes import BIGFLEET, INTERRUPTIBLE
+from tools.waiting import until
 
-BIGFLEET = (sys.executable, "-c", "from bigfleet.cli.bigfleet import main; main()")
 START_SECONDS = 300.0  # a cold kernel cache on a busy machine
 
 
@@ -43,15 +44,16 @@ def tiny_catalogue(*, quick: bool = True) -> Catalogue:
 async def resting(directory: Path) -> AsyncIterator[Scene]:
     """A scene on an ordinary day, all demand met."""
     async with Scene.opened(directory, demo_catalogue(quick=True), QUICK_SETTINGS) as scene:
-        await until(scene, lambda: scene.met, START_SECONDS)
+        await seen(scene, lambda: scene.met, START_SECONDS)
         yield scene
 
 
-async def until(scene: Scene, true: Callable[[], bool], seconds: float = 120.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():
-            await asyncio.sleep(0.1)
-            await scene.look()
+async def seen(scene: Scene, true: Callable[[], bool], seconds: float = 120.0) -> None:
+    async def look() -> bool:
+        await scene.look()
+        return true()
+
+    await until(look, seconds=seconds)
 
 
 def holdings(scene: Scene) -> tuple[list[str], Counter[str]]:
@@ -117,21 +119,21 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
         async with app.run_test(size=(120, 50)) as pilot:
             calm = holdings(scene)
             await pilot.press("3")
-            await until(scene, lambda: scene.met and len(scene.sight.serving("research")) > 40)
+            await seen(scene, lambda: scene.met and len(scene.sight.serving("research")) > 40)
             await pilot.press("z")
-            await until(scene, lambda: bool(scene.down) and scene.met)
-            await until(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
+            await seen(scene, lambda: bool(scene.down) and scene.met)
+            await seen(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
             await pilot.press("c")
-            await until(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
+            await seen(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
             said = [line.text for line in scene.story.lines if line.who == "you"]
             await pilot.press("r")
-            await until(scene, lambda: scene.resetting)
+            await seen(scene, lambda: scene.resetting)
             await pilot.press("3")  # says that it must wait, and does nothing
-            await until(scene, lambda: not scene.resetting and scene.met)
+            await seen(scene, lambda: not scene.resetting and scene.met)
             assert not scene.down and scene.complete and holdings(scene) == calm
             assert scene.sight.dollars == 0
             await pilot.press("d")
-            await until(scene, lambda: not scene.sight.serving())
+            await seen(scene, lambda: not scene.sight.serving())
             await pilot.press("q")
         assert app.broken is None
         assert any("research bursts" in line for line in said) and any("critical job" in line for line in said)
@@ -140,8 +142,8 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
 
 async def test_every_decision_is_told_once(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
-        await until(scene, lambda: scene.sight.cycle > 5)
-        told = [re.match(r"gave (\d+) ", line.text) for line in scene.story.lines]
+        await seen(scene, lambda: scene.sight.cycle > 5)
+        told = [re.match(r"gave (\\d+) ", line.text) for line in scene.story.lines]
         assert sum(int(match[1]) for match in told if match) == len(scene.sight.serving())
 
 
@@ -149,9 +151,9 @@ async def test_screen_and_gauge_show_the_same_dollars(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
         for deed in (lambda: scene.burst("research"), scene.fail_zone, scene.critical):
             await deed()
-            await until(scene, lambda: scene.met)
+            await seen(scene, lambda: scene.met)
             settled = scene.sight.cycle
-            await until(
+            await seen(
                 scene, lambda settled=settled: scene.sight.cycle > settled + 1
             )  # gauges are of the last whole cycle
             page = await asyncio.to_thread(fetched, f"http://{scene.moment().metrics}/metrics")
@@ -168,7 +170,7 @@ async def test_a_burst_beyond_every_machine_is_a_shortfall_with_its_reason(tmp_p
     async with resting(tmp_path) as scene:
         for _ in range(6):
             await scene.burst("research")
-        await until(scene, lambda: bool(scene.sight.unmet) and not scene.sight.arriving)
+        await seen(scene, lambda: bool(scene.sight.unmet) and not scene.sight.arriving)
         assert {need.cluster for need in scene.sight.unmet} == {"research"}
         assert not scene.met
 
@@ -179,9 +181,7 @@ async def test_a_part_that_breaks_ends_the_screen_and_the_scene_with_what_broke(
             app = DemoApp(scene)
             async with app.run_test():
                 scene.shard.conductor.fail(OSError("disk is full"))
-                async with asyncio.timeout(20):
-                    while app.broken is None:
-                        await asyncio.sleep(0.05)
+                await until(lambda: app.broken)
             assert str(app.broken) == "disk is full"
 
 
@@ -243,9 +243,13 @@ def test_the_live_screen_without_a_terminal_says_what_to_type(tmp_path: Path) ->
 
 
 def test_an_interrupted_script_cleans_up(tmp_path: Path) -> None:
-    running = subprocess.Popen(
-        [*BIGFLEET, "demo", "--once"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(tmp_path)
-    )
+    with interrupts_ignored():
+        running = subprocess.Popen(
+            [*INTERRUPTIBLE, *BIGFLEET, "demo", "--once"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(tmp_path),
+        )
     assert running.stdout is not None
     assert b"an ordinary day" in running.stdout.readline()
     running.send_signal(signal.SIGINT)

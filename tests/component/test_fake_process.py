@@ -28,6 +28,7 @@ from bigfleet.provider.client import (
 from bigfleet.transport import TlsFiles, authority, identity
 from bigfleet.transport.errors import TransportError
 from bigfleet.wire import provider_pb2 as pb
+from tools.waiting import until
 
 MAIN = [sys.executable, "-c", "from bigfleet.cli.bigfleet import main; main()", "fake-provider"]
 SPOT = "spot-m6i-large-eu-west-1a-0000"
@@ -98,10 +99,7 @@ async def inject(fake: Fake, *words: str) -> tuple[int, str, str]:
 
 
 async def settled(client: ProviderClient, machine_id: str, state: int) -> pb.Machine:
-    async with asyncio.timeout(20):
-        while (machine := await client.get(machine_id)).state != state:
-            await asyncio.sleep(0.01)
-        return machine
+    return await until(lambda: client.get(machine_id), lambda machine: machine.state == state)
 
 
 async def hear(listing: Any) -> tuple[list[str], list[str], list[str]]:

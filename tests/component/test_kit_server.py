@@ -17,6 +17,7 @@ from bigfleet.provider.kit.store import MemoryStore, StoreError
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2 as pb
 from tests.kit.world import MemoryProvider, code_of, failure, running
+from tools.waiting import until
 
 Code = grpc.StatusCode
 
@@ -64,9 +65,7 @@ async def test_list_pages_deltas_and_removals_over_the_wire() -> None:
         await world.to_idle("m003")
         assert provider.handle is not None
         provider.handle.host_lost("m003", "spot reclaim")
-        async with asyncio.timeout(10):
-            while await code_of(world.stub.Get(pb.MachineRef(id="m003"))) != Code.NOT_FOUND:
-                await asyncio.sleep(0.005)
+        await until(lambda: code_of(world.stub.Get(pb.MachineRef(id="m003"))), lambda code: code == Code.NOT_FOUND)
         delta = await world.stub.List(pb.ListFilter(since_revision=rest.revision))
         assert not delta.machines and list(delta.removed_ids) == ["m003"]
         assert len((await world.stub.List(pb.ListFilter())).machines) == 7
@@ -174,10 +173,8 @@ async def test_configured_waits_for_confirm_node_ready() -> None:
     async with running(provider, options=kit.Options(readiness_poll=0.01)) as world:
         await world.to_idle("m000")
         await world.stub.Configure(pb.ConfigureRequest(machine_id="m000", cluster_id="c1"))
-        async with asyncio.timeout(10):
-            while asked < 3:
-                assert (await world.get("m000")).state == pb.MACHINE_STATE_CONFIGURING
-                await asyncio.sleep(0.005)
+        await until(lambda: asked >= 3)
+        assert (await world.get("m000")).state == pb.MACHINE_STATE_CONFIGURING
         provider.ready = True
         await world.settle("m000", pb.MACHINE_STATE_CONFIGURED)
 

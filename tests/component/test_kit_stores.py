@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -28,7 +27,8 @@ from bigfleet.provider.kit.core.records import Host, Kind, MachineRecord, Shape
 from bigfleet.provider.kit.sqlite_store import SqliteStore
 from bigfleet.provider.kit.store import MemoryStore, StoreError
 from bigfleet.wire import provider_pb2 as pb
-from tests.kit.world import MemoryProvider, code_of, running
+from tests.kit.world import MemoryProvider, World, code_of, running
+from tools.waiting import until
 
 ids = st.sampled_from(["a", "b\0b", "ключ", "", "a'b\"c"])
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -163,6 +163,10 @@ async def test_a_provider_that_can_reattach_finishes_the_work_with_the_same_oper
         assert resumed.calls == [("create", "m000", ack.operation_id)]
 
 
+async def answers(world: World, machine_id: str, wanted: grpc.StatusCode) -> None:
+    await until(lambda: code_of(world.stub.Get(pb.MachineRef(id=machine_id))), lambda code: code == wanted)
+
+
 async def test_a_lost_host_stays_lost_over_a_restart_and_its_slot_returns(tmp_path: Path) -> None:
     state = str(tmp_path / "state.db")
     provider = MemoryProvider()
@@ -172,13 +176,9 @@ async def test_a_lost_host_stays_lost_over_a_restart_and_its_slot_returns(tmp_pa
         assert provider.handle is not None
         cursor = (await world.stub.List(pb.ListFilter())).revision
         provider.handle.host_lost("m000", "reclaimed")
-        async with asyncio.timeout(10):
-            while await code_of(world.stub.Get(pb.MachineRef(id="m000"))) != grpc.StatusCode.NOT_FOUND:
-                await asyncio.sleep(0.005)
+        await answers(world, "m000", grpc.StatusCode.NOT_FOUND)
     async with running(MemoryProvider(), state=state, options=options) as world:
-        async with asyncio.timeout(10):
-            while await code_of(world.stub.Get(pb.MachineRef(id="m000"))) != grpc.StatusCode.OK:
-                await asyncio.sleep(0.01)
+        await answers(world, "m000", grpc.StatusCode.OK)
         assert (await world.get("m000")).state == pb.MACHINE_STATE_SPECULATIVE
         delta = await world.stub.List(pb.ListFilter(since_revision=cursor))
         assert {machine.id for machine in delta.machines} == {"m000"} and not delta.removed_ids

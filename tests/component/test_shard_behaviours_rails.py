@@ -62,7 +62,8 @@ async def test_a_sudden_loss_of_demand_is_held_twice_and_applied_when_it_is_conf
             assert await told(cluster, []) == HELD
             assert await row_count(fleet, "held-1") == 20
             await until(lambda number=number: _gauge(fleet, "held-1", number))  # type: ignore[misc]
-        await asyncio.sleep(0.15)  # the guard's own hold, which is real time
+        # Not a wait for an effect: time itself, more of it than `rollup-guard-hold`, is what the guard waits for.
+        await asyncio.sleep(0.15)
         assert await told(cluster, []) == APPLIED
         assert await row_count(fleet, "held-1") == 0
         await until(lambda: _gauge(fleet, "held-1", 0))

@@ -22,6 +22,7 @@ from bigfleet.shard.contract.config import ConfigError
 from bigfleet.shard.settings import known_settings, settings_from
 from bigfleet.transport import TransportError
 from tests.strategies.operator_client import Row, SyntheticOperator, operator
+from tools.waiting import until
 
 UNIT = {"cpu": "2", "memory": "4Gi"}
 FAST = {
@@ -129,13 +130,16 @@ def shard_arguments(tmp_path: Path, provider: str) -> list[str]:
 async def told(tmp_path: Path, name: str, message: str, *, after: int = 0, seconds: float = 300.0) -> dict[str, object]:
     """The first log line with this message beyond so many bytes of the log."""
     path = tmp_path / f"{name}.log"
-    async with asyncio.timeout(seconds):
-        while True:
-            for line in path.read_bytes()[after:].splitlines() if path.exists() else ():
-                if line.startswith(b"{") and json.loads(line).get("msg") == message:
-                    found: dict[str, object] = json.loads(line)
-                    return found
-            await asyncio.sleep(0.05)
+
+    def found() -> dict[str, object] | None:
+        # A line that is still being written has no end yet.
+        lines = path.read_bytes()[after:].split(b"\n")[:-1] if path.exists() else ()
+        entries = (json.loads(line) for line in lines if line.startswith(b"{"))
+        return next((entry for entry in entries if entry.get("msg") == message), None)
+
+    entry = await until(found, seconds=seconds, what=f"{message!r} of {name}")
+    assert entry is not None
+    return entry
 
 
 CATALOGUE = {

@@ -19,6 +19,7 @@ from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import channel
 from bigfleet.wire import capacity_pb2, coordinator_pb2
 from tests.strategies.scripted_coordinator import ScriptedCoordinator, scripted_coordinator
+from tools.waiting import until
 
 Ack = coordinator_pb2.InstructAck
 
@@ -272,12 +273,9 @@ async def test_a_report_is_sent_at_once_when_asked() -> None:
     async with linked(interval=3600.0) as (link, coordinator, _):
         running = asyncio.create_task(link.run())
         try:
-            async with asyncio.timeout(10):
-                while not coordinator.reports:
-                    await asyncio.sleep(0.01)
-                link.report_soon()
-                while len(coordinator.reports) < 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: coordinator.reports)
+            link.report_soon()
+            await until(lambda: len(coordinator.reports) >= 2)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

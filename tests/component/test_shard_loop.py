@@ -14,6 +14,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.shard.runtime.clock import SteadyClock
 from bigfleet.shard.runtime.conductor import Conductor
 from bigfleet.shard.telemetry.metrics import ShardMetrics
+from tools.waiting import until
 
 Answer = Callable[[ev.Event, int], list[ev.Instruction]]
 ROW = (ev.Table.INTENT, "p/m-1", "{}")
@@ -98,7 +99,7 @@ async def test_a_call_goes_out_only_after_its_intent_is_on_disk() -> None:
         assert order == [] and not done.done()
         release.set()
         await done
-        await asyncio.sleep(0)
+        await until(lambda: len(order) >= 2)
         assert order[:2] == ["journal", "call 1"]
 
 
@@ -108,9 +109,9 @@ async def test_events_that_wait_share_one_write_and_keep_their_order() -> None:
     core = Core(lambda event, now: [ev.Journal((ROW,)), call(next(numbers))])
     async with conducted(core, order) as conductor:
         await asyncio.gather(*[conductor.ask(ev.TimerDue()) for _ in range(10)])
-        await asyncio.sleep(0)
+        calls = await until(lambda: [entry for entry in order if "call" in entry], lambda made: len(made) >= 10)
         assert order[0] == "journal 10"
-        assert [entry for entry in order if entry.startswith("call")] == [f"call {number}" for number in range(1, 11)]
+        assert calls == [f"call {number}" for number in range(1, 11)]
 
 
 async def test_rows_nobody_waits_for_are_written_later_and_in_order() -> None:
@@ -118,9 +119,9 @@ async def test_rows_nobody_waits_for_are_written_later_and_in_order() -> None:
     core = Core(lambda event, now: [call(1), ev.Journal((ROW,), lazy=True)])
     async with conducted(core, order) as conductor:
         await conductor.ask(ev.TimerDue())
-        await asyncio.sleep(0)
-        assert "call 1" in order and "journal 1" not in order
+        await until(lambda: "call 1" in order)
     assert "journal 1" in order, "a lazy row was lost at the stop"
+    assert order.index("call 1") < order.index("journal 1"), "a call waited for a row nobody waits for"
 
 
 async def test_a_timer_is_kept_while_events_never_cease() -> None:
@@ -140,9 +141,7 @@ async def test_a_timer_is_kept_while_events_never_cease() -> None:
 
         core.answer = flood
         conductor.post(ev.TermSeen(1))
-        async with asyncio.timeout(10):
-            while not any(isinstance(event, ev.TimerDue) for event in core.heard):
-                await asyncio.sleep(0.01)
+        await until(lambda: any(isinstance(event, ev.TimerDue) for event in core.heard))
         core.answer = lambda event, now: []
 
 
@@ -203,6 +202,6 @@ async def test_a_stop_waits_for_calls_under_way_but_not_for_ever() -> None:
         assert isinstance(calls, Calls)
         calls.gate.clear()
         await conductor.ask(ev.TimerDue())
-        await asyncio.sleep(0)
+        await until(lambda: order.count("call 1") == 2)
         async with asyncio.timeout(5):
             await conductor.close(0.05)

@@ -22,6 +22,7 @@ from bigfleet.wire import (
 from tests.strategies.operator_client import ALL_CAPABILITIES, REFERENCE, Row, operator
 from tests.strategies.scripted_coordinator import scripted_coordinator
 from tests.strategies.shard_process import Running, offering, provider, shard, small_fleet
+from tools.waiting import until
 
 UNIT = {"cpu": "2", "memory": "4Gi"}
 IDLE = provider_pb2.MACHINE_STATE_IDLE
@@ -139,16 +140,12 @@ async def test_an_operator_that_cannot_render_leaves_the_machine_idle_and_the_re
         await running.until(lambda process: bool(process.core.published.blocked))
         await running.until(lambda _: running.states() == {"Idle": 1})
         stub = shardread_pb2_grpc.ShardReadStub(channel(running.address))
-        async with asyncio.timeout(10):
-            while True:
-                views = [
-                    frame.need
-                    async for frame in stub.InspectNeeds(shardread_pb2.InspectNeedsRequest())
-                    if frame.HasField("need")
-                ]
-                if views and views[0].unmet_reason == shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED:
-                    break
-                await asyncio.sleep(0.02)
+
+        async def reasons() -> list[int]:
+            frames = stub.InspectNeeds(shardread_pb2.InspectNeedsRequest())
+            return [frame.need.unmet_reason async for frame in frames if frame.HasField("need")]
+
+        await until(reasons, lambda found: found[:1] == [shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED])
 
 
 async def test_paused_decides_and_records_but_touches_nothing(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ async def test_a_zombie_with_an_old_epoch_is_fenced_says_so_and_gives_the_machin
     async with ShardProcess.opened(*settings_from(quick)) as zombie:
         stop = asyncio.Event()
         serving = asyncio.create_task(zombie.serve(stop))
-        await until(lambda: _ready(zombie), 300)
+        await until(lambda: _ready(zombie), seconds=300)
         try:
             async with operator(zombie.address, "fenced-2") as misled:
                 misled.want(rows("fenced", 1))

@@ -1,7 +1,6 @@
 """A simulated run and real processes, given the same small fleet and demand, end in the same assignment."""
 
 import asyncio
-import time
 from pathlib import Path
 
 from bigfleet.model.machine import MachineState
@@ -11,6 +10,7 @@ from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2, provider_pb2_grpc
 from tests.strategies.operator_client import Row, operator
 from tools.processes import INTERPRETED, LocalFleet
+from tools.waiting import until
 
 SCENARIO = """\
 name: small
@@ -84,12 +84,9 @@ async def at_provider(address: str) -> dict[str, str]:
     return {machine.id: machine.cluster for machine in listed.machines if machine.state == bound}
 
 
-async def until(address: str, met, seconds: float = 60.0) -> dict[str, str]:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + seconds
-    while not met(found := await at_provider(address)):
-        assert time.monotonic() < deadline, f"still {found}"
-        await asyncio.sleep(0.1)
-    return found
+async def bound(address: str, cluster: str, count: int) -> dict[str, str]:
+    """Every assignment, once so many machines are the cluster's."""
+    return await until(lambda: at_provider(address), lambda found: list(found.values()).count(cluster) == count)
 
 
 async def test_processes_and_simulation_end_in_the_same_assignment(tmp_path: Path) -> None:
@@ -101,10 +98,10 @@ async def test_processes_and_simulation_end_in_the_same_assignment(tmp_path: Pat
         async with operator(fleet.address, "batch") as batch, operator(fleet.address, "critical") as critical:
             batch.want(rows("batch"))
             await batch.send_rollup()
-            await until(fleet.provider_address, lambda found: list(found.values()).count("batch") == 6)
+            await bound(fleet.provider_address, "batch", 6)
             critical.want(rows("critical"))
             await critical.send_rollup()
-            found = await until(fleet.provider_address, lambda found: list(found.values()).count("critical") == 5)
+            found = await bound(fleet.provider_address, "critical", 5)
     finally:
         await asyncio.to_thread(fleet.stop)
     assert found == expected

@@ -3,8 +3,12 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
+
+from tests.strategies.background import interrupts_ignored
 
 PREAMBLE = """
 import asyncio, sys, threading
@@ -61,9 +65,13 @@ def read_line(running: subprocess.Popen[str]) -> str:
     return running.stdout.readline().strip()
 
 
+@pytest.mark.parametrize("started", [nullcontext, interrupts_ignored])
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_in_order(asked: signal.Signals) -> None:
-    running = start(ORDERLY)
+def test_a_signal_stops_in_order_however_we_were_started(
+    asked: signal.Signals, started: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with started():
+        running = start(ORDERLY)
     assert read_line(running) == "up"
     running.send_signal(asked)
     output, _ = running.communicate(timeout=30)

@@ -14,6 +14,7 @@ from bigfleet.provider.kit.store import Store
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2 as pb
 from bigfleet.wire import provider_pb2_grpc as rpc
+from tools.waiting import until
 
 SLOTS = 8
 
@@ -78,12 +79,7 @@ class World:
 
     async def settle(self, machine_id: str, state: int) -> pb.Machine:
         """Wait until the machine reached the state."""
-        async with asyncio.timeout(20):
-            while True:
-                machine = await self.get(machine_id)
-                if machine.state == state:
-                    return machine
-                await asyncio.sleep(0.005)
+        return await until(lambda: self.get(machine_id), lambda machine: machine.state == state)
 
     async def to_idle(self, machine_id: str) -> pb.TransitionAck:
         ack: pb.TransitionAck = await self.stub.Create(pb.CreateRequest(machine_id=machine_id))

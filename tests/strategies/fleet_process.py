@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from bigfleet.wire import (
 )
 from tests.strategies.operator_client import Row
 from tools.processes import INTERPRETED, LocalFleet, Program, free_address
+from tools.waiting import until
 
 UNIT = {"cpu": "2", "memory": "4Gi"}
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -161,14 +161,6 @@ class Asking:
 
     def audited(self, cluster: str) -> list[dict[str, Any]]:
         return [line for line in self.local.audit() if line["cluster"] == cluster]
-
-
-async def until(met: Callable[[], Awaitable[object]], seconds: float = 40.0, what: str = "") -> None:
-    """Ask again until it is so."""
-    end = time.monotonic() + seconds
-    while not await met():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what or met}"
-        await asyncio.sleep(0.05)
 
 
 def of_kind(kind: str) -> Requirement:

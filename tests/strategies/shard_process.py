@@ -14,6 +14,7 @@ from bigfleet.provider.fake.offerings import Offering
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.shard.process import ShardProcess
 from bigfleet.shard.settings import settings_from
+from tools.waiting import until
 
 # Everything a person waits for in a test, in milliseconds; rails that only delay are off.
 QUICK: Mapping[str, object] = {
@@ -46,11 +47,13 @@ class Running:
 
     async def until(self, met: Callable[[ShardProcess], bool], seconds: float = 20.0) -> None:
         """Wait until the shard looks like this."""
-        async with asyncio.timeout(seconds):
-            while not met(self.shard):
-                if self.serving.done():
-                    self.serving.result()
-                await asyncio.sleep(0.01)
+
+        def seen() -> bool:
+            if self.serving.done():
+                self.serving.result()
+            return met(self.shard)
+
+        await until(seen, seconds=seconds, what=f"{met}")
 
     def states(self) -> dict[str, int]:
         """Machines by state."""

@@ -1,7 +1,9 @@
 """The lifetime of a binary: run until a signal, stop in order, exit with a code that tells the truth.
 
-SIGINT and SIGTERM ask for an orderly stop. A second signal, or a stop that outlasts its grace, cancels whatever is
-left; a task that ignores even that is abandoned, because a process told to stop must stop.
+SIGINT and SIGTERM ask for an orderly stop, also where whoever started us had them ignored, as a shell does for what
+runs in its background: servers are stopped by signal, and a request to stop must not get lost. A second signal, or a
+stop that outlasts its grace, cancels whatever is left; a task that ignores even that is abandoned, because a process
+told to stop must stop.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from bigfleet.cli.faux.scenarios import Schema, published_schema
-from bigfleet.model.duration import spelled
+from bigfleet.duration import spelled
 from bigfleet.sim import library
 from bigfleet.sim.document.document import DocumentError
 from bigfleet.sim.document.text import plain, to_yaml

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from bigfleet.model.duration import UNITS, nanoseconds
+from bigfleet.duration import UNITS, nanoseconds
 from bigfleet.provider.conformance.registry import PROFILES
 
 EXAMPLE = Path(__file__).with_name("example.yaml")

@@ -18,6 +18,7 @@ from bigfleet.provider.fake.cloud import Cloud, Outcome
 from bigfleet.provider.fake.commands import Command, Hold, Release
 from bigfleet.provider.kit.core.events import Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
 from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
+from bigfleet.provider.kit.faults import sleep_through_cancellation
 from bigfleet.provider.kit.runtime import Runtime
 
 log = structlog.get_logger(__name__)
@@ -113,7 +114,7 @@ class FakeProvider:
         if outcome.hangs:
             await asyncio.Event().wait()
         if outcome.stubborn:
-            await _through_cancellation(outcome.seconds)
+            await sleep_through_cancellation(outcome.seconds)
         else:
             await asyncio.sleep(outcome.seconds)
         if outcome.error:
@@ -132,16 +133,6 @@ class DeletingFakeProvider(FakeProvider):
 def fake_provider(catalogue: Catalogue) -> FakeProvider:
     """The provider for a catalogue, with Delete where the catalogue has it."""
     return DeletingFakeProvider(catalogue) if catalogue.can_delete else FakeProvider(catalogue)
-
-
-async def _through_cancellation(seconds: float) -> None:
-    """Sleep on although nobody waits any more, as a careless backend would."""
-    sleeping = asyncio.ensure_future(asyncio.sleep(seconds))
-    while not sleeping.done():
-        try:
-            await asyncio.shield(sleeping)
-        except asyncio.CancelledError:
-            continue
 
 
 def _touched(events: list[Event]) -> list[str]:

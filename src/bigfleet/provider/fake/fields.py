@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from bigfleet.model.duration import ACCEPTED, nanoseconds
+from bigfleet.duration import ACCEPTED, nanoseconds
 from bigfleet.virtual.kernel import SECOND, Duration, KernelError
 
 T = TypeVar("T")

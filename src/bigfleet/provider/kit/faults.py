@@ -63,7 +63,7 @@ class FaultyBackend(Backend):
         if cluster_id == CONFIGURE_TIMEOUT:
             await asyncio.Event().wait()
         if cluster_id == CONFIGURE_SLOW_OK:
-            await _through_cancellation(self.slow_seconds)
+            await sleep_through_cancellation(self.slow_seconds)
             return
         await super().configure(machine, cluster_id, blob, operation_id)
         if cluster_id == HOST_LOSS and self._handle is not None:
@@ -80,7 +80,7 @@ class FaultyBackend(Backend):
         await super().drain(machine, grace_seconds, operation_id)
 
 
-async def _through_cancellation(seconds: float) -> None:
+async def sleep_through_cancellation(seconds: float) -> None:
     """Sleep on although nobody waits any more, as a careless backend would."""
     sleeping = asyncio.ensure_future(asyncio.sleep(seconds))
     while not sleeping.done():

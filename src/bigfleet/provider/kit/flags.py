@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bigfleet.model.duration import UNITS, nanoseconds
+from bigfleet.duration import UNITS, nanoseconds
 from bigfleet.provider.kit.core.core import Timeouts
 from bigfleet.transport import TlsFiles
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
+from bigfleet.duration import ACCEPTED, nanoseconds
 from bigfleet.engine.policy import SECOND, IdleHold, Policy, RollupGuard, VictimWeights
-from bigfleet.model.duration import ACCEPTED, nanoseconds
 from bigfleet.model.machine import CallKind
 
 T = TypeVar("T")

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Everything of one fingerprint that nobody can answer yet; `rows` of demand were folded."""
+    """Everything of one fingerprint that nobody can answer yet; `rows` of demand were folded.
+
+    The engine's `Shortfall` is one row's and has its key; here cluster and group are empty where the rows differ.
+    """
 
     fingerprint: str
     cluster: str

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bigfleet.engine.batches import NONE, DemandBatch, Ids, MachineBatch
+from bigfleet.engine.batches import NONE, DemandBatch
 from bigfleet.shard.contract.events import RunStep
-from bigfleet.shard.core.state.fleet import NO_STAMP
+from bigfleet.shard.core.state.fleet import NO_STAMP, BatchRow, batch_of
 
 if TYPE_CHECKING:
-    from bigfleet.engine.batches import Conditions, Shape, Stamp
+    from bigfleet.engine.batches import Conditions, MachineBatch, Shape, Stamp
     from bigfleet.shard.core.clusters.demand import Demand
     from bigfleet.shard.core.state.state import ShardState
 
@@ -36,7 +34,7 @@ def _machines(state: ShardState) -> MachineBatch:
     names: dict[str, int] = {}
     stamps: dict[Stamp, int] = {}
     keys: list[str] = []
-    rows: list[tuple[int, int, int, int, int]] = []
+    rows: list[BatchRow] = []
     not_before = state.not_before
     for record in state.fleet.all():
         if not record.owned:
@@ -51,15 +49,4 @@ def _machines(state: ShardState) -> MachineBatch:
                 not_before.get(record.key, 0),
             )
         )
-    columns = np.array(rows, np.int64).reshape(len(rows), 5)
-    return MachineBatch(
-        ids=Ids.of(keys),
-        state=columns[:, 0].astype(np.uint8),
-        shape=columns[:, 1].astype(np.int32),
-        cluster=columns[:, 2].astype(np.int32),
-        stamp=columns[:, 3].astype(np.int32),
-        not_before=columns[:, 4].copy(),
-        shapes=tuple(shapes),
-        clusters=tuple(names),
-        stamps=tuple(stamps),
-    )
+    return batch_of(keys, rows, shapes, names, stamps)

@@ -40,7 +40,10 @@ class RecordingError(RefusalError):
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """The arguments of one engine step."""
+    """The arguments of one engine step.
+
+    Like `RunStep`, but a class of the format: it has what frames of this version hold, whatever becomes of `RunStep`.
+    """
 
     step: int
     now: int

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from bigfleet.model.duration import PATTERN
+from bigfleet.duration import PATTERN
 from bigfleet.sim.document.document import (
     DISTRIBUTIONS,
     Amounts,

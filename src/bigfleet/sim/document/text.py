@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from bigfleet.model.duration import spelled
+from bigfleet.duration import spelled
 from bigfleet.sim.document.document import DISTRIBUTIONS, Dollars, Nanoseconds, default_of, hints, required, spelt
 from bigfleet.virtual.kernel import SECOND, Duration
 

@@ -9,7 +9,7 @@ from typing import Any, NewType
 
 import yaml
 
-from bigfleet.model.duration import ACCEPTED, nanoseconds
+from bigfleet.duration import ACCEPTED, nanoseconds
 from bigfleet.model.quantity import QuantityError, parse_quantity
 from bigfleet.sim.document.nodes import at, complain, entries, refuse
 from bigfleet.virtual.kernel import Duration, KernelError

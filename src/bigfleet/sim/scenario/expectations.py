@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from bigfleet.model.duration import spelled
+from bigfleet.duration import spelled
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.document.document import Nanoseconds, item
 from bigfleet.sim.document.text import instant, plain

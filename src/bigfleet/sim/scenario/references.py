@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bigfleet.model.duration import spelled
+from bigfleet.duration import spelled
 from bigfleet.sim.document.document import MisfitError, Place
 from bigfleet.sim.scenario.archetypes import realistic
 from bigfleet.sim.scenario.expectations import Cost

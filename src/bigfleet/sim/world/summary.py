@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bigfleet.duration import spelled
 from bigfleet.engine.results import Verdict
-from bigfleet.model.duration import spelled
 from bigfleet.shard.read.views import REASONS
 from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES
 from bigfleet.sim.world.meter import ACTIONS

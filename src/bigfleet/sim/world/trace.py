@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from bigfleet.model.duration import spelled
+from bigfleet.duration import spelled
 from bigfleet.sim.document.text import instant
 from bigfleet.sim.scenario.scenario import Detail
 from bigfleet.virtual.kernel import HOUR

@@ -23,6 +23,27 @@ T = TypeVar("T")
 NO_STAMP = Stamp()
 _COMPACT_AT = 4096
 
+# State, shape, cluster, stamp and not-before of one machine; the middle three as numbers of a batch's own tables.
+BatchRow = tuple[int, int, int, int, int]
+
+
+def batch_of(
+    ids: list[str], rows: list[BatchRow], shapes: Iterable[Shape], clusters: Iterable[str], stamps: Iterable[Stamp]
+) -> MachineBatch:
+    """Machines as the engine takes them: a column for each part of their rows."""
+    columns = np.array(rows, np.int64).reshape(len(rows), 5)
+    return MachineBatch(
+        ids=Ids.of(ids),
+        state=columns[:, 0].astype(np.uint8),
+        shape=columns[:, 1].astype(np.int32),
+        cluster=columns[:, 2].astype(np.int32),
+        stamp=columns[:, 3].astype(np.int32),
+        not_before=columns[:, 4].copy(),
+        shapes=tuple(shapes),
+        clusters=tuple(clusters),
+        stamps=tuple(stamps),
+    )
+
 
 class Record:
     """One machine as the shard sees it; `known` tells whether the engine has been told of it."""
@@ -236,7 +257,7 @@ class Fleet:
         stamps: dict[int, int] = {}
         stamp_rows: list[Stamp] = []
         ids: list[str] = []
-        rows: list[tuple[int, int, int, int, int]] = []
+        rows: list[BatchRow] = []
         machines = self.machines
         for key in self._changed:
             record = machines[key]
@@ -266,18 +287,7 @@ class Fleet:
         self._gone = {}
         if not ids:
             return None
-        columns = np.array(rows, np.int64)
-        return MachineBatch(
-            ids=Ids.of(ids),
-            state=columns[:, 0].astype(np.uint8),
-            shape=columns[:, 1].astype(np.int32),
-            cluster=columns[:, 2].astype(np.int32),
-            stamp=columns[:, 3].astype(np.int32),
-            not_before=columns[:, 4].copy(),
-            shapes=tuple(shape_rows),
-            clusters=tuple(clusters),
-            stamps=tuple(stamp_rows),
-        )
+        return batch_of(ids, rows, shape_rows, clusters, stamp_rows)
 
     def validate(self) -> None:
         """Counts and indexes equal what the records say."""

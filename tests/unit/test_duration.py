@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bigfleet.model.duration import PATTERN, UNITS, nanoseconds, spelled
+from bigfleet.duration import PATTERN, UNITS, nanoseconds, spelled
 from bigfleet.provider.conformance.config import UsageError
 from bigfleet.provider.conformance.config import seconds as conformance_seconds
 from bigfleet.provider.fake.fields import CatalogueError, Fields

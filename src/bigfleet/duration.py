@@ -1,7 +1,8 @@
 """How people write durations, everywhere: `250ms`, `40s`, `1m30s`, `2h`, `7d`, `0`.
 
-One grammar for flags, settings, catalogues, scenarios and conformance files. Whether a bare number is taken, and as
-what, is the caller's choice: it says so by naming the unit. Refusing in words is the caller's part too.
+One grammar for flags, settings, catalogues, scenarios and conformance files, in a leaf of its own because the suite
+that judges providers shares nothing with the model. Whether a bare number is taken, and as what, is the caller's
+choice: it says so by naming the unit. Refusing in words is the caller's part too.
 """
 
 from __future__ import annotations
