@@ -42,7 +42,8 @@ from bigfleet.engine.fleet.cells import (
     OWNER_IDLE,
     OWNER_SPECULATIVE,
 )
-from bigfleet.engine.kernels.jit import I4, I8, I8M, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import I4, I8M, inner, kernel, prefetch
+from bigfleet.engine.kernels.sort import sort_by_key
 
 # Places in `Free.meta`.
 _SPREADING, SHORTS = 1, 2
@@ -333,59 +334,10 @@ def order_pending(w: World, by_name: I4, clusters: int, order: I4) -> None:
     keys = np.empty(total, np.int64)
     for i in range(total):
         keys[i] = w.e.arrival[order[i]]
-    _sort_stably(order, keys, total)
+    sort_by_key(order, keys, total)
     for i in range(total):
         keys[i] = w.p.precedence[w.e.prof[order[i]]]
-    _sort_stably(order, keys, total)
-
-
-@inner
-def _sort_stably(order: I4, keys: I8, count: int) -> None:
-    """Stable radix sort by the bytes in which the keys differ."""
-    if count < 2:
-        return
-    least = keys[0]
-    most = keys[0]
-    for i in range(count):
-        least = min(least, keys[i])
-        most = max(most, keys[i])
-    if least == most:
-        return
-    union = 0
-    for i in range(count):
-        keys[i] -= least
-        union |= keys[i]
-    other_keys = np.empty(count, np.int64)
-    other = np.empty(count, np.int32)
-    tally = np.empty(256, np.int64)
-    flipped = False
-    for byte in range(8):
-        shift = byte * 8
-        if ((union >> shift) & 0xFF) == 0:
-            continue
-        tally[:] = 0
-        source = other if flipped else order
-        target = order if flipped else other
-        source_keys = other_keys if flipped else keys
-        target_keys = keys if flipped else other_keys
-        for i in range(count):
-            tally[(source_keys[i] >> shift) & 0xFF] += 1
-        sum_ = 0
-        for v in range(256):
-            here = tally[v]
-            tally[v] = sum_
-            sum_ += here
-        for i in range(count):
-            key = source_keys[i]
-            v = (key >> shift) & 0xFF
-            place = tally[v]
-            tally[v] = place + 1
-            target_keys[place] = key
-            target[place] = source[i]
-        flipped = not flipped
-    if flipped:
-        for i in range(count):
-            order[i] = other[i]
+    sort_by_key(order, keys, total)
 
 
 @inner
