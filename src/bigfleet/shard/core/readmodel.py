@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
-from bigfleet.shard.contract.events import Acknowledgement, RunStep
+from bigfleet.shard.contract.events import RunStep
+from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.outcomes import AckOutcome
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
