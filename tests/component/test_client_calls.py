@@ -15,7 +15,9 @@ from bigfleet.provider.client import (
     CallLimits,
     Fence,
     Fenced,
+    FencingToken,
     FrameTooLarge,
+    GivenFences,
     Invalid,
     ListQuery,
     Malformed,
@@ -212,6 +214,27 @@ async def test_a_passing_outage_is_retried_with_a_fresh_token_each_time(
     page = generate_latest(registry).decode()
     assert 'bigfleet_shard_provider_rpc_errors_total{method="Create",outcome="rate_limited",provider="aws"} 1.0' in page
     assert 'bigfleet_shard_provider_rpc_duration_seconds_count{method="Create",provider="aws"} 4.0' in page
+
+
+async def test_a_call_that_brings_its_fence_is_tried_once_with_it(script: ScriptedProvider, connect: Connect) -> None:
+    client = await connect(tokens=Fence("other", 1))
+    script.failures = [(Code.UNAVAILABLE, "starting")]
+    token = FencingToken("shard-a", 7, 41)
+    with pytest.raises(Unavailable):
+        await client.create("m-1", fence=token)
+    await client.configure("m-1", "prod", b"", fence=token)
+    await client.drain("m-1", 600, fence=token)
+    await client.delete("m-1", fence=token)
+    assert [(r.shard_id, r.shard_epoch, r.sequence_number) for _, r in script.calls] == [("shard-a", 7, 41)] * 4
+
+
+async def test_where_calls_bring_their_fences_one_without_is_never_sent(
+    script: ScriptedProvider, connect: Connect
+) -> None:
+    client = await connect(tokens=GivenFences())
+    with pytest.raises(ValueError, match="brings no fence"):
+        await client.delete("m-1")
+    assert script.calls == []
 
 
 async def test_attempts_end_and_the_last_error_is_raised(script: ScriptedProvider, connect: Connect) -> None:

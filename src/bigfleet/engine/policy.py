@@ -48,6 +48,27 @@ class RollupGuard:
     consecutive: int = 3
     min_duration_ns: int = 30 * SECOND
 
+    def suspects(self, before: RollupSize, after: RollupSize) -> bool:
+        """Whether a roll-up of size `after` would withdraw nearly all that one of size `before` asked for."""
+        if before.rows < self.min_rows:
+            return False
+        if after.rows < self.retain_fraction * before.rows:
+            return True
+        asked = [(name, amount) for name, amount in before.volume.items() if amount > 0]
+        return bool(asked) and all(after.volume.get(name, 0) < self.retain_fraction * amount for name, amount in asked)
+
+    def confirmed(self, suspected: int, lasted_ns: int) -> bool:
+        """Whether so many suspicious roll-ups in a row, over so long, are to be believed."""
+        return suspected >= self.consecutive and lasted_ns >= self.min_duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class RollupSize:
+    """What the guard compares of a roll-up: its rows, and the sum of what they ask for by resource."""
+
+    rows: int
+    volume: Mapping[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:

@@ -42,7 +42,8 @@ from bigfleet.engine.fleet.cells import (
     OWNER_IDLE,
     OWNER_SPECULATIVE,
 )
-from bigfleet.engine.kernels.jit import I4, I8, I8M, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import I4, I8M, inner, kernel, prefetch
+from bigfleet.engine.kernels.sort import sort_by_key
 
 # Places in `Free.meta`.
 _SPREADING, SHORTS = 1, 2
@@ -333,59 +334,10 @@ def order_pending(w: World, by_name: I4, clusters: int, order: I4) -> None:
     keys = np.empty(total, np.int64)
     for i in range(total):
         keys[i] = w.e.arrival[order[i]]
-    _sort_stably(order, keys, total)
+    sort_by_key(order, keys, total)
     for i in range(total):
         keys[i] = w.p.precedence[w.e.prof[order[i]]]
-    _sort_stably(order, keys, total)
-
-
-@inner
-def _sort_stably(order: I4, keys: I8, count: int) -> None:
-    """Stable radix sort by the bytes in which the keys differ."""
-    if count < 2:
-        return
-    least = keys[0]
-    most = keys[0]
-    for i in range(count):
-        least = min(least, keys[i])
-        most = max(most, keys[i])
-    if least == most:
-        return
-    union = 0
-    for i in range(count):
-        keys[i] -= least
-        union |= keys[i]
-    other_keys = np.empty(count, np.int64)
-    other = np.empty(count, np.int32)
-    tally = np.empty(256, np.int64)
-    flipped = False
-    for byte in range(8):
-        shift = byte * 8
-        if ((union >> shift) & 0xFF) == 0:
-            continue
-        tally[:] = 0
-        source = other if flipped else order
-        target = order if flipped else other
-        source_keys = other_keys if flipped else keys
-        target_keys = keys if flipped else other_keys
-        for i in range(count):
-            tally[(source_keys[i] >> shift) & 0xFF] += 1
-        sum_ = 0
-        for v in range(256):
-            here = tally[v]
-            tally[v] = sum_
-            sum_ += here
-        for i in range(count):
-            key = source_keys[i]
-            v = (key >> shift) & 0xFF
-            place = tally[v]
-            tally[v] = place + 1
-            target_keys[place] = key
-            target[place] = source[i]
-        flipped = not flipped
-    if flipped:
-        for i in range(count):
-            order[i] = other[i]
+    sort_by_key(order, keys, total)
 
 
 @inner
@@ -417,9 +369,6 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, shor
     """
     free_cells = w.owners.used[OWNER_IDLE] + w.owners.used[OWNER_SPECULATIVE]
     nameless = w.owners.used[OWNER_CREATING] > 0
-    left = w.parts.left
-    credit = w.parts.credit
-    width = left.shape[1]
     got_most = len(w.got.cell) - 1 - free_cells
     for at in range(first, last):
         entry = order[at]
@@ -430,99 +379,130 @@ def serve_pending(w: World, rules: Rules, order: I4, first: int, last: int, shor
             # What nearly all entries are when much is to be acquired.
             if not free_room(w) or w.got.meta[0] > got_most:
                 return at
-            if not _serve_plain(w, rules, entry):
-                short[w.free.meta[SHORTS]] = at
-                w.free.meta[SHORTS] += 1
-            continue
-        cluster = w.e.cluster[entry]
-        prof = w.e.prof[entry]
-        part = w.e.part[entry]
-        parts = w.e.parts[entry]
-        going_on = w.free.meta[_SPREADING] != 0
-        if (
-            not free_room(w)
-            or not log_room(w, w.late, entry)
-            or w.uni.meta[0] + len(w.dom.list) > len(w.uni.dom)
-            or w.got.meta[0] + 1 + free_cells * parts > len(w.got.cell)
-        ):
-            return at
-        may_acquire = rules.acquire and w.c.connected[cluster] != 0
-        if not going_on:
-            if stalled:
-                begin_entry(w, w.late, left, entry)
-            else:
-                w.e.late[entry] = 0
-                w.e.boots[entry] = 0
-                w.e.provisions[entry] = 0
-                for i in range(part, part + parts):
-                    for d in range(width):
-                        left[i, d] = credit[i, d]
-        if kind == GANG:
-            if stalled:
-                serve_gang(w, rules, w.late, left, entry, False)
-            elif may_acquire and w.e.flags[entry] & SATISFIABLE and not w.e.flags[entry] & PARKED:
-                acquire_gang(w, left, entry)
-        elif kind == PLAIN:
-            if stalled:
-                done = credit_plain(w, w.late, left, entry, True) != SHORT
-            else:
-                done = nameless and _credit_nameless(w, entry)
-            if may_acquire and not done:
-                done = acquire_from(w, left, entry, part, idle_list(w, prof), -1, -1)
-                if not done:
-                    acquire_from(w, left, entry, part, speculative_list(w, prof), -1, -1)
+            lacking = not _serve_plain(w, rules, entry)
         else:
-            if not going_on:
-                # Counted from the log: domains of machines that were looked at and not taken do not count.
-                if stalled:
-                    credit_spread(w, w.late, left, entry, True)
-                    w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
-                    recount_spread(w, w.late, entry)
-                else:
-                    recount_spread(w, w.log, entry)
-                open_universe(w, entry)
-            if may_acquire:
-                w.free.meta[_SPREADING] = 1
-                if not acquire_spread(w, left, entry):
-                    return at
-                w.free.meta[_SPREADING] = 0
-            if anything(left, part):
-                save_universe(w, at)
-        if stalled:
-            w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
-        lacking = False
-        for i in range(part, part + parts):
-            if anything(left, i):
-                lacking = True
-            else:
-                w.parts.since[i] = NO_TIME
+            if not _service_room(w, entry, free_cells):
+                return at
+            if w.free.meta[_SPREADING] == 0:
+                _begin_service(w, entry, stalled)
+            if kind == GANG:
+                _serve_gang(w, rules, entry, stalled)
+            elif kind == PLAIN:
+                _serve_credited(w, rules, entry, stalled, nameless)
+            elif not _serve_spread(w, rules, entry, at, stalled):
+                return at
+            lacking = _end_service(w, entry, stalled)
         if lacking:
             short[w.free.meta[SHORTS]] = at
             w.free.meta[SHORTS] += 1
-        elif kind == GANG:
-            w.e.parked_since[entry] = NO_TIME
     return last
+
+
+@inner
+def _service_room(w: World, entry: int, free_cells: int) -> bool:
+    """Whether columns have room for whatever serving the entry may note."""
+    return (
+        free_room(w)
+        and log_room(w, w.late, entry)
+        and w.uni.meta[0] + len(w.dom.list) <= len(w.uni.dom)
+        and w.got.meta[0] + 1 + free_cells * w.e.parts[entry] <= len(w.got.cell)
+    )
+
+
+@inner
+def _begin_service(w: World, entry: int, stalled: bool) -> None:
+    """An entry starts with what its credit left; one beyond a stall was not credited and starts with everything."""
+    if stalled:
+        begin_entry(w, w.late, w.parts.left, entry)
+        return
+    w.e.late[entry] = 0
+    w.e.boots[entry] = 0
+    w.e.provisions[entry] = 0
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        for d in range(w.parts.left.shape[1]):
+            w.parts.left[part, d] = w.parts.credit[part, d]
+
+
+@inner
+def _end_service(w: World, entry: int, stalled: bool) -> bool:
+    """Closes the entry's stretch of the log and the ages of parts that got everything; True when something lacks."""
+    if stalled:
+        w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
+    lacking = False
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        if anything(w.parts.left, part):
+            lacking = True
+        else:
+            w.parts.since[part] = NO_TIME
+    if not lacking and w.e.kind[entry] == GANG:
+        w.e.parked_since[entry] = NO_TIME
+    return lacking
+
+
+@inner
+def _may_acquire(w: World, rules: Rules, entry: int) -> bool:
+    return rules.acquire and w.c.connected[w.e.cluster[entry]] != 0
+
+
+@inner
+def _serve_gang(w: World, rules: Rules, entry: int, stalled: bool) -> None:
+    if stalled:
+        serve_gang(w, rules, w.late, w.parts.left, entry, False)
+    elif _may_acquire(w, rules, entry) and w.e.flags[entry] & SATISFIABLE and not w.e.flags[entry] & PARKED:
+        acquire_gang(w, w.parts.left, entry)
+
+
+@inner
+def _serve_credited(w: World, rules: Rules, entry: int, stalled: bool, nameless: bool) -> None:
+    """Serves a plain row that is credited here first: beyond a stall, or where Creating machines name no cluster."""
+    if stalled:
+        done = credit_plain(w, w.late, w.parts.left, entry, True) != SHORT
+    else:
+        done = nameless and _credit_nameless(w, entry)
+    if not done and _may_acquire(w, rules, entry):
+        _acquire_plain(w, entry)
+
+
+@inner
+def _serve_spread(w: World, rules: Rules, entry: int, at: int, stalled: bool) -> bool:
+    """Serves a spread row, or goes on where it stopped; False when a column was full on the way."""
+    if w.free.meta[_SPREADING] == 0:
+        # Counted from the log: domains of machines that were looked at and not taken do not count.
+        if stalled:
+            credit_spread(w, w.late, w.parts.left, entry, True)
+            w.e.logged[entry] = w.late.meta[LOG_USED] - w.e.log[entry]
+            recount_spread(w, w.late, entry)
+        else:
+            recount_spread(w, w.log, entry)
+        open_universe(w, entry)
+    if _may_acquire(w, rules, entry):
+        w.free.meta[_SPREADING] = 1
+        if not acquire_spread(w, w.parts.left, entry):
+            return False
+        w.free.meta[_SPREADING] = 0
+    if anything(w.parts.left, w.e.part[entry]):
+        save_universe(w, at)
+    return True
 
 
 @inner
 def _serve_plain(w: World, rules: Rules, entry: int) -> bool:
     """Lets a plain row acquire what its credit left; True when nothing is left."""
-    part = w.e.part[entry]
-    left = w.parts.left
-    w.e.late[entry] = 0
-    w.e.boots[entry] = 0
-    w.e.provisions[entry] = 0
-    for d in range(left.shape[1]):
-        left[part, d] = w.parts.credit[part, d]
-    if not rules.acquire or w.c.connected[w.e.cluster[entry]] == 0:
-        return False
-    prof = w.e.prof[entry]
-    if acquire_from(w, left, entry, part, idle_list(w, prof), -1, -1) or acquire_from(
-        w, left, entry, part, speculative_list(w, prof), -1, -1
-    ):
-        w.parts.since[part] = NO_TIME
+    _begin_service(w, entry, False)
+    if _may_acquire(w, rules, entry) and _acquire_plain(w, entry):
+        w.parts.since[w.e.part[entry]] = NO_TIME
         return True
     return False
+
+
+@inner
+def _acquire_plain(w: World, entry: int) -> bool:
+    """Idle machines first, then Speculative ones; True when nothing is left."""
+    prof = w.e.prof[entry]
+    part = w.e.part[entry]
+    return acquire_from(w, w.parts.left, entry, part, idle_list(w, prof), -1, -1) or acquire_from(
+        w, w.parts.left, entry, part, speculative_list(w, prof), -1, -1
+    )
 
 
 @inner

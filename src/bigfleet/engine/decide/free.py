@@ -6,6 +6,7 @@ from bigfleet.engine.decide.credit import anything, take
 from bigfleet.engine.decide.world import CELLS_USED, LISTS_USED, World
 from bigfleet.engine.fleet.cells import IDLE, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.kernels.jit import I8M, inner
+from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 _TOUCHED = 0
 
@@ -102,33 +103,9 @@ def _order_speculative(w: World, bucket: int, dollars: float) -> None:
             risky = True
         order[bucket, k] = k
     if risky:
-        for step in range(count // 2 + max(0, count - 1)):
-            if step < count // 2:
-                root = count // 2 - 1 - step
-                end = count
-            else:
-                root = 0
-                end = count - 1 - (step - count // 2)
-                swap = order[bucket, 0]
-                order[bucket, 0] = order[bucket, end]
-                order[bucket, end] = swap
-            moving = order[bucket, root]
-            at = root
-            while True:
-                child = 2 * at + 1
-                if child >= end:
-                    break
-                left = order[bucket, child]
-                if child + 1 < end:
-                    right = order[bucket, child + 1]
-                    if cost[left] < cost[right] or (cost[left] == cost[right] and left < right):
-                        child += 1
-                        left = right
-                if not (cost[moving] < cost[left] or (cost[moving] == cost[left] and moving < left)):
-                    break
-                order[bucket, at] = left
-                at = child
-            order[bucket, at] = moving
+        sort = sorting(0, count)
+        while asks(sort, order[bucket]):
+            sort[ANSWER] = cost[sort[LATER]] < cost[sort[EARLIER]]
     for k in range(count):
         order[bucket, k] = w.held.data[start + order[bucket, k]]
     w.free.ready[bucket] = 1

@@ -18,7 +18,7 @@ from bigfleet.engine.demand.rows import DemandStore
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import INT32, INT64, grown, made, owned
 from bigfleet.engine.kernels.pool import region_size
-from bigfleet.engine.policy import Policy
+from bigfleet.engine.policy import Policy, RollupSize
 from bigfleet.engine.results import RollupOutcome
 
 _REMEMBERED = 1024
@@ -217,7 +217,7 @@ class Demand:
         volume = {
             name: amount for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False) if amount
         }
-        if self.guard.holds(rollup.cluster, count, volume, policy.guard, now):
+        if self.guard.holds(rollup.cluster, RollupSize(count, volume), policy.guard, now):
             return RollupOutcome.HELD
         overhead = self._overhead
         if not bare:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from bigfleet.engine.catalog.catalog import Profiles
-from bigfleet.engine.demand.rollups import unit_order
+from bigfleet.engine.demand.rollups import sort_rows, unit_order
 from bigfleet.engine.demand.rows import FOLDED, GANG, NO_TIME, PLAIN, SPREAD, Clusters, Entries, Parts, Rows
 from bigfleet.engine.fleet.cells import Owners
 from bigfleet.engine.fleet.partitions import Units, unit_of_con
 from bigfleet.engine.kernels.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.kernels.pool import Pool, give_chunk
+from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.texts import Texts, text_less
 
 _SATURATED = 4611686018427387904
@@ -27,37 +28,6 @@ def _key_order(prof: I4, group: I4, unit: I8M, a: int, prof_b: int, group_b: int
     if group[a] != group_b:
         return -1 if group[a] < group_b else 1
     return unit_order(unit, a, units, b, desc)
-
-
-@inner
-def _sort_by_key(order: I4, count: int, prof: I4, group: I4, unit: I8M, desc: I8) -> None:
-    for step in range(count // 2 + max(0, count - 1)):
-        if step < count // 2:
-            root = count // 2 - 1 - step
-            end = count
-        else:
-            root = 0
-            end = count - 1 - (step - count // 2)
-            swap = order[0]
-            order[0] = order[end]
-            order[end] = swap
-        moving = order[root]
-        at = root
-        while True:
-            child = 2 * at + 1
-            if child >= end:
-                break
-            left = order[child]
-            if child + 1 < end:
-                right = order[child + 1]
-                if _key_order(prof, group, unit, left, prof[right], group[right], unit, right, desc) < 0:
-                    child += 1
-                    left = right
-            if _key_order(prof, group, unit, moving, prof[left], group[left], unit, left, desc) >= 0:
-                break
-            order[at] = order[child]
-            at = child
-        order[at] = moving
 
 
 @inner
@@ -174,7 +144,7 @@ def build_entries(
         for i in range(n):
             order[i] = i
         if folds > 0:
-            _sort_by_key(order, n, part_prof, part_group, part_unit, desc)
+            sort_rows(order, n, part_prof, part_group, part_unit, desc)
         # Equal keys are one part; entries are runs of parts of one gang, or single parts.
         m = 0
         for i in range(n):
@@ -220,35 +190,12 @@ def build_entries(
         served = np.empty(entries, np.int32)
         for i in range(entries):
             served[i] = i
-        for step in range(entries // 2 + max(0, entries - 1)):
-            if step < entries // 2:
-                root = entries // 2 - 1 - step
-                end = entries
-            else:
-                root = 0
-                end = entries - 1 - (step - entries // 2)
-                swap = served[0]
-                served[0] = served[end]
-                served[end] = swap
-            moving = served[root]
-            at = root
-            while True:
-                child = 2 * at + 1
-                if child >= end:
-                    break
-                if child + 1 < end and _before(
-                    p, texts, entry_prof, entry_group, entry_arrival, entry_first, part_unit, desc,
-                    served[child], served[child + 1],
-                ):  # fmt: skip
-                    child += 1
-                if not _before(
-                    p, texts, entry_prof, entry_group, entry_arrival, entry_first, part_unit, desc, moving,
-                    served[child],
-                ):  # fmt: skip
-                    break
-                served[at] = served[child]
-                at = child
-            served[at] = moving
+        sort = sorting(0, entries)
+        while asks(sort, served):
+            sort[ANSWER] = _before(
+                p, texts, entry_prof, entry_group, entry_arrival, entry_first, part_unit, desc, sort[LATER],
+                sort[EARLIER],
+            )  # fmt: skip
 
         # Units one after the other, each in the order of service.
         first_unit = units.first[cluster]

@@ -12,6 +12,7 @@ from bigfleet.engine.demand.rows import SETTLED, Clusters, Entries, Parts, Rows
 from bigfleet.engine.fleet.cells import CHANGED, Owners, mark_dirty
 from bigfleet.engine.kernels.jit import I4, I8, I8M, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool, chunk_size, give_chunk, take_chunk
+from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.resources import MAX_NEED_UNITS
 
@@ -52,6 +53,14 @@ def _row_order(prof: I4, group: I4, unit: I8M, a: int, b: int, descending: I8) -
     if group[a] != group[b]:
         return -1 if group[a] < group[b] else 1
     return unit_order(unit, a, unit, b, descending)
+
+
+@inner
+def sort_rows(order: I4, count: int, prof: I4, group: I4, unit: I8M, descending: I8) -> None:
+    """Rows into row order: by profile, group and unit."""
+    sort = sorting(0, count)
+    while asks(sort, order):
+        sort[ANSWER] = _row_order(prof, group, unit, sort[LATER], sort[EARLIER], descending) < 0
 
 
 @kernel
@@ -97,29 +106,7 @@ def merge_rows(
             good += 1
         else:
             bad += 1
-    for step in range(good // 2 + max(0, good - 1)):
-        if step < good // 2:
-            root = good // 2 - 1 - step
-            end = good
-        else:
-            root = 0
-            end = good - 1 - (step - good // 2)
-            swap = order[0]
-            order[0] = order[end]
-            order[end] = swap
-        moving = order[root]
-        at = root
-        while True:
-            child = 2 * at + 1
-            if child >= end:
-                break
-            if child + 1 < end and _row_order(prof, group, unit, order[child], order[child + 1], descending) < 0:
-                child += 1
-            if _row_order(prof, group, unit, moving, order[child], descending) >= 0:
-                break
-            order[at] = order[child]
-            at = child
-        order[at] = moving
+    sort_rows(order, good, prof, group, unit, descending)
     made_rows = 0
     i = 0
     for d in range(len(into.volume)):

@@ -13,6 +13,7 @@ from bigfleet.engine.kernels.columns import grown, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel, prefetch
 from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
+from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.machine import MachineState
 
@@ -463,32 +464,10 @@ def block_less(cells: Cells, ids: Ids, a: int, b: int) -> bool:
 
 
 @inner
-def sort_blocks(cells: Cells, ids: Ids, data: I4, start: int, count: int) -> None:
-    """Heap sort: no scratch, no bad case."""
-    for root in range(count // 2 - 1, -1, -1):
-        _sift(cells, ids, data, start, root, count)
-    for end in range(count - 1, 0, -1):
-        swap = data[start]
-        data[start] = data[start + end]
-        data[start + end] = swap
-        _sift(cells, ids, data, start, 0, end)
-
-
-@inner
-def _sift(cells: Cells, ids: Ids, data: I4, start: int, root: int, count: int) -> None:
-    moving = data[start + root]
-    at = root
-    while True:
-        child = 2 * at + 1
-        if child >= count:
-            break
-        if child + 1 < count and block_less(cells, ids, data[start + child], data[start + child + 1]):
-            child += 1
-        if not block_less(cells, ids, moving, data[start + child]):
-            break
-        data[start + at] = data[start + child]
-        at = child
-    data[start + at] = moving
+def _sort_blocks(cells: Cells, ids: Ids, data: I4, count: int) -> None:
+    sort = sorting(0, count)
+    while asks(sort, data):
+        sort[ANSWER] = block_less(cells, ids, sort[LATER], sort[EARLIER])
 
 
 @inner
@@ -529,7 +508,7 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
     owners.used[owner] = kept + moved
     if moved == 0:
         return
-    sort_blocks(cells, ids, loose, 0, moved)
+    _sort_blocks(cells, ids, loose, moved)
     end = kept
     for b in range(moved - 1, -1, -1):
         # Few move, so their places are looked for by halves; what comes after them steps back.

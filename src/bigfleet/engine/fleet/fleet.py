@@ -26,6 +26,7 @@ from bigfleet.engine.fleet.placing import (
     TO_CLASS,
     WAITING,
     Keys,
+    Records,
     Slots,
     Work,
     free_slots,
@@ -63,13 +64,12 @@ class Fleet:
         self.v = made(Slots, 16)._replace(cell=np.full(16, -1, np.int32))
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
-        self._work = made(Work, 16)
+        self._work = made(Work, 16)._replace(guess=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64))
         self._work.meta[NEXT_DUE] = NEVER
         self._batch = 0
         self._named: set[str] = set()
         self._names: Sequence[str] | None = None
         self._keyed: Keys | None = None
-        self._guess = np.zeros(AHEAD, np.int32)
         self._last_now = -NEVER
         # Machines by class and state; made anew when machines change, so that it may be kept.
         self.counted = catalog.machines_by_class()
@@ -92,33 +92,45 @@ class Fleet:
 
     def apply(self, batch: MachineBatch, now: int, rejected: dict[str, int]) -> None:
         """Takes over a batch of records; counts the bad ones."""
-        catalog = self.catalog
-        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
-        stamps = _interned(batch.stamp, None, batch.stamps, catalog.stamps.intern_stamp)
-        clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
-        empty = _empty_names(batch.clusters)
+        records = self._read(batch)
         self.on_classes()
         self._batch += 1
-        arena, offsets = owned(batch.ids.arena, UINT8), owned(batch.ids.offsets, INT64)
-        state, shape = owned(batch.state, UINT8), owned(batch.shape, INT32)
-        cluster, stamp = owned(batch.cluster, INT32), owned(batch.stamp, INT32)
-        not_before = owned(batch.not_before, INT64)
-        bad = np.zeros(len(REJECTIONS), np.int64)
         rejects = 0
         for first in range(0, len(batch), SLICE):
             last = min(len(batch), first + SLICE)
-            self._reserve(last - first, int(offsets[last] - offsets[first]))
+            self._reserve(last - first, int(records.offsets[last] - records.offsets[first]))
             rejects += place_records(
-                self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, self._guess,
-                arena, offsets, first, last, state, shape, cluster, stamp, not_before,
-                shapes, stamps, clusters, empty, now, self._batch, bad,
+                self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, records, first, last,
+                now, self._batch,
             )  # fmt: skip
             self._join(now)
         free_slots(self.v, self.ids.v, self._work)
         if rejects:
+            bad = self._work.bad
             for code in np.nonzero(bad)[0].tolist():
                 rejected[REJECTIONS[code]] = rejected.get(REJECTIONS[code], 0) + int(bad[code])
+            bad[:] = 0
         self._last_now = now
+
+    def _read(self, batch: MachineBatch) -> Records:
+        """A batch as kernels read it; gives numbers to shapes, stamps and clusters that are new."""
+        catalog = self.catalog
+        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
+        stamps = _interned(batch.stamp, None, batch.stamps, catalog.stamps.intern_stamp)
+        clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
+        return Records(
+            arena=owned(batch.ids.arena, UINT8),
+            offsets=owned(batch.ids.offsets, INT64),
+            state=owned(batch.state, UINT8),
+            shape=owned(batch.shape, INT32),
+            cluster=owned(batch.cluster, INT32),
+            stamp=owned(batch.stamp, INT32),
+            not_before=owned(batch.not_before, INT64),
+            shapes=shapes,
+            clusters=clusters,
+            stamps=stamps,
+            nameless=_nameless(batch.clusters),
+        )
 
     def advance(self, now: int) -> None:
         """Frees the machines whose `not_before` has passed; when time ran backwards, judges all of them again."""
@@ -325,6 +337,6 @@ def _interned(
     return numbers
 
 
-def _empty_names(clusters: Sequence[str]) -> NDArray[np.uint8]:
+def _nameless(clusters: Sequence[str]) -> NDArray[np.uint8]:
     """Which clusters of a batch have no name: such a machine has none."""
     return np.array([not name for name in clusters], np.uint8) if clusters else _NO_FLAGS

@@ -8,6 +8,10 @@ from bigfleet.engine.fleet.cells import Cells
 from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import I4, inner
 from bigfleet.engine.kernels.pool import Pool
+from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sort_by_key, sorting
+
+# Up to so many slots are compared id by id.
+_FEW = 64
 
 
 @inner
@@ -52,88 +56,27 @@ def order_members(cells: Cells, members: Pool, ids: Ids, place: I4, cell: int) -
 
 @inner
 def sort_slots(ids: Ids, data: I4, count: int) -> None:
-    """Slots into id order: byte-wise radix on the keys where it pays, then equal keys by their full ids."""
-    if count > 64:
-        _radix(ids, data, count)
-        first = 0
-        while first < count:
-            last = first + 1
-            key = ids.key[data[first]]
-            while last < count and ids.key[data[last]] == key:
-                last += 1
-            if last - first > 1:
-                _heap_sort_slots(ids, data, first, last - first)
-            first = last
-    else:
-        for i in range(1, count):
-            slot = data[i]
-            k = i - 1
-            while k >= 0 and id_less(ids, slot, data[k]):
-                data[k + 1] = data[k]
-                k -= 1
-            data[k + 1] = slot
+    """Slots into id order: by their keys where that pays, then equal keys by their full ids."""
+    if count <= _FEW:
+        _sort_by_id(ids, data, 0, count)
+        return
+    keys = np.empty(count, np.int64)
+    for i in range(count):
+        keys[i] = ids.key[data[i]]
+    sort_by_key(data, keys, count)
+    first = 0
+    while first < count:
+        last = first + 1
+        key = ids.key[data[first]]
+        while last < count and ids.key[data[last]] == key:
+            last += 1
+        if last - first > 1:
+            _sort_by_id(ids, data, first, last - first)
+        first = last
 
 
 @inner
-def _heap_sort_slots(ids: Ids, data: I4, start: int, count: int) -> None:
-    for step in range(count // 2 + count - 1):
-        if step < count // 2:
-            root = count // 2 - 1 - step
-            end = count
-        else:
-            root = 0
-            end = count - 1 - (step - count // 2)
-            swap = data[start]
-            data[start] = data[start + end]
-            data[start + end] = swap
-        moving = data[start + root]
-        at = root
-        while True:
-            child = 2 * at + 1
-            if child >= end:
-                break
-            if child + 1 < end and id_less(ids, data[start + child], data[start + child + 1]):
-                child += 1
-            if not id_less(ids, moving, data[start + child]):
-                break
-            data[start + at] = data[start + child]
-            at = child
-        data[start + at] = moving
-
-
-@inner
-def _radix(ids: Ids, data: I4, count: int) -> None:
-    keys = np.empty((2, count), np.int64)
-    slots = np.empty((2, count), np.int32)
-    union = 0
-    common = -1
-    for i in range(count):
-        key = ids.key[data[i]]
-        keys[0, i] = key
-        slots[0, i] = data[i]
-        union |= key
-        common &= key
-    varying = union & ~common
-    tally = np.empty(256, np.int64)
-    side = 0
-    for byte in range(7):
-        shift = byte * 8
-        if ((varying >> shift) & 0xFF) == 0:
-            continue
-        tally[:] = 0
-        for i in range(count):
-            tally[(keys[side, i] >> shift) & 0xFF] += 1
-        total = 0
-        for v in range(256):
-            here = tally[v]
-            tally[v] = total
-            total += here
-        for i in range(count):
-            v = (keys[side, i] >> shift) & 0xFF
-            at = tally[v]
-            tally[v] = at + 1
-            keys[1 - side, at] = keys[side, i]
-            slots[1 - side, at] = slots[side, i]
-        side = 1 - side
-    for i in range(count):
-        data[i] = slots[side, i]
+def _sort_by_id(ids: Ids, data: I4, first: int, count: int) -> None:
+    sort = sorting(first, count)
+    while asks(sort, data):
+        sort[ANSWER] = id_less(ids, sort[LATER], sort[EARLIER])

@@ -42,6 +42,8 @@ from bigfleet.engine.kernels.view import View, view
 NAMED, TIMED = 1, 2
 # Records whose memory is asked for together, before the first of them is placed.
 AHEAD = 128
+# Instead of the slot of a record: it has no id, or one that the batch named before.
+_NO_ID, _REPEATED = -1, -2
 
 
 @view
@@ -81,13 +83,36 @@ class Keys(View):
 
 @view
 class Work(View):
-    """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines."""
+    """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines,
+    ids that may name no machine. `guess` is where records looked ahead at may be, `bad` counts bad ones by reason."""
 
     slot: I4
     special: I4
     timed: I4
     gone: I4
+    guess: I4
+    bad: I8
     meta: I8
+
+
+@view
+class Records(View):
+    """A batch as it came, and the fleet's numbers for the rows of its tables. `nameless` are clusters without a name.
+
+    Shape, cluster and stamp of a record are rows of those tables; -1 is none.
+    """
+
+    arena: U1
+    offsets: I8
+    state: U1
+    shape: I4
+    cluster: I4
+    stamp: I4
+    not_before: I8
+    shapes: I4
+    clusters: I4
+    stamps: I4
+    nameless: U1
 
 
 # Places in `Work.meta`.
@@ -202,25 +227,6 @@ def place_special(slots: Slots, cells: Cells, keys: Keys, work: Work, slot: int,
     _settle_in(slots, cells, work, slot, cell, now)
 
 
-@inner
-def _problem(state: int, shape_bad: int, has_cluster: bool, size: int, seen_before: bool) -> int:
-    if state != 0 and (shape_bad == 1 or shape_bad == BAD_PROBABILITY):
-        return shape_bad
-    if size == 0:
-        return BAD_ID
-    if seen_before:
-        return BAD_DUPLICATE
-    if state > FAILED:
-        return BAD_STATE
-    if (state == CONFIGURED or state == DRAINING) and not has_cluster:
-        return BAD_STRUCTURE
-    if (state == SPECULATIVE or state == IDLE or state == DELETING) and has_cluster:
-        return BAD_STRUCTURE
-    if state != 0:
-        return shape_bad
-    return 0
-
-
 @kernel
 def mark_used(column: I4, state: U1, seen: U1) -> None:
     """Which table rows a column names; of removals (state 0) none, if the states are given."""
@@ -232,13 +238,13 @@ def mark_used(column: I4, state: U1, seen: U1) -> None:
 
 @inner
 def _look_ahead(
-    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, guess: I4, arena: U1, offsets: I8, first: int,
-    last: int, state: U1, shape: I4, cluster: I4, stamp: I4, shapes: I4, stamps: I4, clusters: I4,
-) -> None:  # fmt: skip
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, guess: I4, records: Records, first: int, last: int
+) -> None:
     """Asks for the memory some records need, step by step: one record after the other would wait for each line."""
     mask = len(ids.table) - 1
     for i in range(first, last):
-        at = hash_bytes(arena, offsets[i], offsets[i + 1] - offsets[i]) & mask
+        start = records.offsets[i]
+        at = hash_bytes(records.arena, start, records.offsets[i + 1] - start) & mask
         guess[i - first] = at
         prefetch(ids.table, at)
     for i in range(first, last):
@@ -265,18 +271,28 @@ def _look_ahead(
         if slot >= 0:
             prefetch(ids.arena, ids.off[slot])
             _fetch_cell(cells, slots.cell[slot])
-        if (state[i] == CONFIGURED or state[i] == CONFIGURING) and cluster[i] >= 0:
-            cls = keys.shape_class[shapes[shape[i]]]
-            binding = keys.stamp_binding[stamps[stamp[i]] if stamp[i] >= 0 else 0]
-            prefetch(cells.table, cell_hash(cls, state[i], 0, clusters[cluster[i]], binding) & table)
+        if _is_bound(records, i):
+            prefetch(cells.table, _bound_hash(keys, records, i) & table)
     for i in range(first, last):
         slot = guess[i - first]
         if slot >= 0 and slots.cell[slot] >= 0:
             prefetch(members.data, cells.start[slots.cell[slot]] + slots.place[slot])
-        if (state[i] == CONFIGURED or state[i] == CONFIGURING) and cluster[i] >= 0:
-            cls = keys.shape_class[shapes[shape[i]]]
-            binding = keys.stamp_binding[stamps[stamp[i]] if stamp[i] >= 0 else 0]
-            _fetch_cell(cells, cells.table[cell_hash(cls, state[i], 0, clusters[cluster[i]], binding) & table])
+        if _is_bound(records, i):
+            _fetch_cell(cells, cells.table[_bound_hash(keys, records, i) & table])
+
+
+@inner
+def _is_bound(records: Records, i: int) -> bool:
+    state = records.state[i]
+    return (state == CONFIGURED or state == CONFIGURING) and records.cluster[i] >= 0
+
+
+@inner
+def _bound_hash(keys: Keys, records: Records, i: int) -> int:
+    """Where the cell of a record that names a cluster would be found."""
+    cls = keys.shape_class[records.shapes[records.shape[i]]]
+    binding = keys.stamp_binding[_stamp_of(records, i)]
+    return cell_hash(cls, records.state[i], 0, records.clusters[records.cluster[i]], binding)
 
 
 @inner
@@ -300,73 +316,121 @@ def _fetch_cell(cells: Cells, cell: int) -> None:
 
 @kernel
 def place_records(
-    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, guess: I4, arena: U1, offsets: I8,
-    first: int, last: int, state: U1, shape: I4, cluster: I4, stamp: I4, not_before: I8, shapes: I4, stamps: I4,
-    clusters: I4, empty: U1, now: int, batch: int, bad: I8,
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, records: Records, first: int,
+    last: int, now: int, batch: int,
 ) -> int:  # fmt: skip
-    """Takes over the records `first .. last`; counts the bad ones by reason, returns how many there were."""
+    """Takes over the records `first .. last`; counts the bad ones in `work.bad`, returns how many there were."""
     work.meta[TO_JOIN] = 0
     rejects = 0
-    align_ids(ids, arena, offsets, first, last)
+    align_ids(ids, records.arena, records.offsets, first, last)
     for i in range(first, last):
         if (i - first) % AHEAD == 0:
-            _look_ahead(
-                slots, ids, cells, members, keys, guess, arena, offsets, i, min(last, i + AHEAD), state, shape,
-                cluster, stamp, shapes, stamps, clusters,
-            )  # fmt: skip
-        start = offsets[i]
-        size = offsets[i + 1] - start
-        new_state = state[i]
-        number = shapes[shape[i]] if new_state != 0 else 0
-        has_cluster = cluster[i] >= 0 and empty[cluster[i]] == 0
-        slot = -1
-        seen_before = False
-        if size > 0:
-            slot = intern_id(ids, arena, start, size)
-            if slots.seen[slot] == batch:
-                seen_before = True
-            elif slots.state[slot] == 0:
-                # Perhaps an id that names no machine: judged when the whole batch is in.
-                work.gone[work.meta[GONE]] = slot
-                work.meta[GONE] += 1
-            slots.seen[slot] = batch
-        problem = _problem(new_state, keys.shape_bad[number] if new_state != 0 else 0, has_cluster, size, seen_before)
+            _look_ahead(slots, ids, cells, members, keys, work.guess, records, i, min(last, i + AHEAD))
+        slot = _slot_of(slots, ids, work, records, i, batch)
+        problem = _problem(keys, records, i, slot)
         if problem != 0:
-            bad[problem] += 1
+            work.bad[problem] += 1
             rejects += 1
-            continue
-        old_state = slots.state[slot]
-        new_cluster = clusters[cluster[i]] if has_cluster else -1
-        new_stamp = stamps[stamp[i]] if stamp[i] >= 0 else 0
-        if new_state == old_state and (
-            new_state == 0
-            or (
-                slots.shape[slot] == number
-                and slots.cluster[slot] == new_cluster
-                and slots.stamp[slot] == new_stamp
-                and slots.not_before[slot] == not_before[i]
-            )
-        ):
-            continue
-        work.meta[ANY_CHANGE] = 1
-        if old_state != 0:
-            _take_out(slots, cells, members, keys, slot)
-        if old_state != new_state or slots.cluster[slot] != new_cluster:
-            slots.excess_since[slot] = 0
-            slots.excess_mark[slot] = -1
-        if new_state == IDLE and old_state != IDLE:
-            slots.idle_since[slot] = now
-        slots.state[slot] = new_state
-        slots.cluster[slot] = new_cluster
-        slots.stamp[slot] = new_stamp
-        slots.not_before[slot] = not_before[i]
-        if new_state == 0:
-            work.gone[work.meta[GONE]] = slot
-            work.meta[GONE] += 1
-            continue
-        slots.shape[slot] = number
-        _put(slots, ids, cells, keys, work, slot, now)
+        elif _differs(slots, slot, records, i):
+            work.meta[ANY_CHANGE] = 1
+            if slots.state[slot] != 0:
+                _take_out(slots, cells, members, keys, slot)
+            _write(slots, slot, records, i, now)
+            if records.state[i] != 0:
+                _put(slots, ids, cells, keys, work, slot, now)
+            else:
+                _note_gone(work, slot)
     return rejects
+
+
+@inner
+def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, batch: int) -> int:
+    """The slot of the id of a record, or why it has none."""
+    start = records.offsets[i]
+    size = records.offsets[i + 1] - start
+    if size == 0:
+        return _NO_ID
+    slot = intern_id(ids, records.arena, start, size)
+    if slots.seen[slot] == batch:
+        return _REPEATED
+    slots.seen[slot] = batch
+    if slots.state[slot] == 0:
+        # Perhaps an id that names no machine: judged when the whole batch is in.
+        _note_gone(work, slot)
+    return slot
+
+
+@inner
+def _note_gone(work: Work, slot: int) -> None:
+    work.gone[work.meta[GONE]] = slot
+    work.meta[GONE] += 1
+
+
+@inner
+def _problem(keys: Keys, records: Records, i: int, slot: int) -> int:
+    """What is wrong with a record; 0 for a good one. A removal has no shape to be judged."""
+    state = records.state[i]
+    shape = keys.shape_bad[records.shapes[records.shape[i]]] if state != 0 else 0
+    if shape == 1 or shape == BAD_PROBABILITY:
+        return shape
+    if slot == _NO_ID:
+        return BAD_ID
+    if slot == _REPEATED:
+        return BAD_DUPLICATE
+    if state > FAILED:
+        return BAD_STATE
+    if _names_cluster(records, i):
+        if state == SPECULATIVE or state == IDLE or state == DELETING:
+            return BAD_STRUCTURE
+    elif state == CONFIGURED or state == DRAINING:
+        return BAD_STRUCTURE
+    return shape
+
+
+@inner
+def _names_cluster(records: Records, i: int) -> bool:
+    return records.cluster[i] >= 0 and records.nameless[records.cluster[i]] == 0
+
+
+@inner
+def _cluster_of(records: Records, i: int) -> int:
+    return records.clusters[records.cluster[i]] if _names_cluster(records, i) else -1
+
+
+@inner
+def _stamp_of(records: Records, i: int) -> int:
+    return records.stamps[records.stamp[i]] if records.stamp[i] >= 0 else 0
+
+
+@inner
+def _differs(slots: Slots, slot: int, records: Records, i: int) -> bool:
+    """Whether a record says anything new about its machine."""
+    if slots.state[slot] != records.state[i]:
+        return True
+    return records.state[i] != 0 and (
+        slots.shape[slot] != records.shapes[records.shape[i]]
+        or slots.cluster[slot] != _cluster_of(records, i)
+        or slots.stamp[slot] != _stamp_of(records, i)
+        or slots.not_before[slot] != records.not_before[i]
+    )
+
+
+@inner
+def _write(slots: Slots, slot: int, records: Records, i: int, now: int) -> None:
+    """The machine becomes what the record says; a removed one keeps its shape until its slot is used again."""
+    state = records.state[i]
+    cluster = _cluster_of(records, i)
+    if slots.state[slot] != state or slots.cluster[slot] != cluster:
+        slots.excess_since[slot] = 0
+        slots.excess_mark[slot] = -1
+    if state == IDLE and slots.state[slot] != IDLE:
+        slots.idle_since[slot] = now
+    slots.state[slot] = state
+    slots.cluster[slot] = cluster
+    slots.stamp[slot] = _stamp_of(records, i)
+    slots.not_before[slot] = records.not_before[i]
+    if state != 0:
+        slots.shape[slot] = records.shapes[records.shape[i]]
 
 
 @kernel

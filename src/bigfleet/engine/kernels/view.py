@@ -40,10 +40,10 @@ class View(int):
     def __new__(cls, /, *columns: Any, **named: Any) -> Self:
         kinds = _columns(cls)
         given = dict(zip((kind.name for kind in kinds), columns, strict=False), **named)
-        table = np.zeros(len(kinds) * _WORDS, np.int64)
-        for place, kind in enumerate(kinds):
-            _enter(table, place, kind, given[kind.name])
-        return _viewed(cls, {kind.name: given[kind.name] for kind in kinds}, table)
+        words: list[int] = []
+        for kind in kinds:
+            words += _words(kind, given[kind.name])
+        return _viewed(cls, {kind.name: given[kind.name] for kind in kinds}, np.array(words, np.int64))
 
     def _replace(self, **columns: Any) -> Self:
         """The view with some columns replaced; itself if they are the ones it has."""
@@ -55,7 +55,7 @@ class View(int):
         table = self.__dict__["_table"].copy()
         for place, kind in enumerate(_columns(type(self))):
             if kind.name in changed:
-                _enter(table, place, kind, changed[kind.name])
+                table[place * _WORDS : (place + 1) * _WORDS] = _words(kind, changed[kind.name])
         return _viewed(type(self), {**mine, **changed}, table)
 
     def _asdict(self) -> dict[str, Any]:
@@ -89,16 +89,17 @@ def _viewed(cls: type[W], columns: dict[str, Any], table: NDArray[np.int64]) -> 
     return made
 
 
-def _enter(table: Any, place: int, column: _Column, value: Any) -> None:
+def _words(column: _Column, value: Any) -> tuple[int, int, int]:
+    """What the table says of a column: its place in memory and its extents."""
     if column.is_view:
-        table[place * _WORDS] = value
-        return
-    if value.dtype != column.dtype or value.ndim != column.dimensions or not value.flags.c_contiguous:
+        return int(value), 0, 0
+    shape = value.shape
+    if value.dtype != column.dtype or len(shape) != column.dimensions or not value.flags.c_contiguous:
         raise TypeError(
             f"column {column.name} is {value.dtype} {value.shape}, not {column.dtype} {column.dimensions}-d"
         )
-    table[place * _WORDS] = value.__array_interface__["data"][0]
-    table[place * _WORDS + 1 : place * _WORDS + 1 + value.ndim] = value.shape
+    address = value.__array_interface__["data"][0]
+    return (address, shape[0], 0) if len(shape) == 1 else (address, *shape)
 
 
 _COLUMNS: dict[type, tuple[_Column, ...]] = {}

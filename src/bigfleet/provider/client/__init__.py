@@ -15,7 +15,7 @@ from bigfleet.provider.client.errors import (
     Unavailable,
     Unimplemented,
 )
-from bigfleet.provider.client.fence import Fence, FencingToken, TokenSource, Unfenced
+from bigfleet.provider.client.fence import Fence, FencingToken, GivenFences, TokenSource, Unfenced
 from bigfleet.provider.client.inventory import Batch, InventoryIndex
 from bigfleet.provider.client.listing import Listing, ListSummary
 from bigfleet.provider.client.metrics import RpcMetrics
@@ -32,6 +32,7 @@ __all__ = [
     "Fenced",
     "FencingToken",
     "FrameTooLarge",
+    "GivenFences",
     "Invalid",
     "InventoryIndex",
     "ListQuery",

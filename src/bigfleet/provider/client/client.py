@@ -22,7 +22,7 @@ from bigfleet.provider.client.inventory import InventoryIndex
 from bigfleet.provider.client.listing import Listing
 from bigfleet.provider.client.metrics import RpcMetrics
 from bigfleet.provider.client.plan import ListPlan, ListQuery, Paging
-from bigfleet.provider.client.retry import RetryPolicy, pause_before_retry
+from bigfleet.provider.client.retry import NO_RETRY, RetryPolicy, pause_before_retry
 from bigfleet.transport.advice import with_advice
 from bigfleet.wire import provider_pb2 as pb
 
@@ -74,13 +74,15 @@ class ProviderClient:
         # No deserialiser: a List stays bytes until each record's hash says that it changed.
         self._list = _method(channel, "List", pb.ListFilter, None)
 
-    async def create(self, machine_id: str, *, deadline: float | None = None) -> pb.TransitionAck:
+    async def create(
+        self, machine_id: str, *, deadline: float | None = None, fence: FencingToken | None = None
+    ) -> pb.TransitionAck:
         """SPECULATIVE → CREATING → IDLE."""
 
         def request(token: FencingToken) -> pb.CreateRequest:
             return pb.CreateRequest(machine_id=machine_id, **_fencing(token))
 
-        return await self._mutate("Create", self._create, request, machine_id, deadline)
+        return await self._mutate("Create", self._create, request, machine_id, deadline, fence)
 
     async def configure(
         self,
@@ -90,6 +92,7 @@ class ProviderClient:
         shard_metadata: Mapping[str, str] | None = None,
         *,
         deadline: float | None = None,
+        fence: FencingToken | None = None,
     ) -> pb.TransitionAck:
         """IDLE → CONFIGURING → CONFIGURED, bound to `cluster_id`."""
 
@@ -102,23 +105,29 @@ class ProviderClient:
                 **_fencing(token),
             )
 
-        return await self._mutate("Configure", self._configure, request, machine_id, deadline, secret=bootstrap_blob)
+        return await self._mutate(
+            "Configure", self._configure, request, machine_id, deadline, fence, secret=bootstrap_blob
+        )
 
-    async def drain(self, machine_id: str, grace_seconds: int, *, deadline: float | None = None) -> pb.TransitionAck:
+    async def drain(
+        self, machine_id: str, grace_seconds: int, *, deadline: float | None = None, fence: FencingToken | None = None
+    ) -> pb.TransitionAck:
         """CONFIGURED → DRAINING → IDLE. The call returns at once; `grace_seconds` bounds the kubelet's shutdown."""
 
         def request(token: FencingToken) -> pb.DrainRequest:
             return pb.DrainRequest(machine_id=machine_id, grace_period_seconds=grace_seconds, **_fencing(token))
 
-        return await self._mutate("Drain", self._drain, request, machine_id, deadline)
+        return await self._mutate("Drain", self._drain, request, machine_id, deadline, fence)
 
-    async def delete(self, machine_id: str, *, deadline: float | None = None) -> pb.TransitionAck:
+    async def delete(
+        self, machine_id: str, *, deadline: float | None = None, fence: FencingToken | None = None
+    ) -> pb.TransitionAck:
         """IDLE → DELETING → SPECULATIVE. Raises Unimplemented where hosts cannot be given back."""
 
         def request(token: FencingToken) -> pb.DeleteRequest:
             return pb.DeleteRequest(machine_id=machine_id, **_fencing(token))
 
-        return await self._mutate("Delete", self._delete, request, machine_id, deadline)
+        return await self._mutate("Delete", self._delete, request, machine_id, deadline, fence)
 
     async def get(self, machine_id: str, *, deadline: float | None = None) -> pb.Machine:
         """The machine as the provider sees it now; raises NotFound."""
@@ -128,7 +137,7 @@ class ProviderClient:
             answer: pb.Machine = await self._get(pb.MachineRef(id=machine_id), timeout=remaining)
             return answer
 
-        return await self._call("Get", attempt, budget, machine_id=machine_id)
+        return await self._call("Get", attempt, budget, self._retry, machine_id=machine_id)
 
     async def list_page(self, query: ListQuery, *, deadline: float | None = None) -> bytes:
         """One List call, answered as serialised MachineList."""
@@ -143,7 +152,7 @@ class ProviderClient:
             answer: bytes = await self._list(request, timeout=remaining)
             return answer
 
-        return await self._call("List", attempt, budget)
+        return await self._call("List", attempt, budget, self._retry)
 
     def full(self) -> Listing[pb.Machine]:
         """Every machine: what changed since the last listing, and what is no longer there."""
@@ -182,17 +191,21 @@ class ProviderClient:
         request: Callable[[FencingToken], object],
         machine_id: str,
         deadline: float | None,
+        fence: FencingToken | None,
         *,
         secret: bytes = b"",
     ) -> pb.TransitionAck:
         budget = self.limits.lifecycle if deadline is None else deadline
+        # A token is good for one attempt: who gives the fence also decides whether there is another one.
+        retry = self._retry if fence is None else NO_RETRY
 
         async def attempt(remaining: float) -> pb.TransitionAck:
-            answer: pb.TransitionAck = await stub(request(self._tokens.next()), timeout=remaining)
+            token = self._tokens.next() if fence is None else fence
+            answer: pb.TransitionAck = await stub(request(token), timeout=remaining)
             return answer
 
         try:
-            return await self._call(method, attempt, budget, machine_id=machine_id, secret=secret)
+            return await self._call(method, attempt, budget, retry, machine_id=machine_id, secret=secret)
         finally:
             # Also after an error: a call of unknown fate may have been applied.
             self.index.expect_change(machine_id, time.monotonic_ns())
@@ -202,6 +215,7 @@ class ProviderClient:
         method: str,
         attempt: Callable[[float], Awaitable[R]],
         budget: float,
+        retry: RetryPolicy,
         *,
         machine_id: str = "",
         secret: bytes = b"",
@@ -225,16 +239,23 @@ class ProviderClient:
             else:
                 self._metrics.observe(self.name, method, time.monotonic() - sent)
                 return answer
-            await self._after_failure(method, error, number, sent, began, budget)
+            await self._after_failure(method, error, number, sent, began, budget, retry)
 
     async def _after_failure(
-        self, method: str, error: ProviderError, number: int, sent: float, began: float, budget: float
+        self,
+        method: str,
+        error: ProviderError,
+        number: int,
+        sent: float,
+        began: float,
+        budget: float,
+        retry: RetryPolicy,
     ) -> None:
         """Wait for the next attempt, or raise."""
         now = time.monotonic()
         self._metrics.observe(self.name, method, now - sent, error.outcome)
         pause = pause_before_retry(
-            self._retry, error, attempt=number, elapsed=now - began, budget=budget, draw=self._dice.random()
+            retry, error, attempt=number, elapsed=now - began, budget=budget, draw=self._dice.random()
         )
         if pause is None:
             # Raised outside the handler: the transport's own exception repeats the provider's words, secret included.

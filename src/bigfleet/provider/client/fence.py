@@ -43,3 +43,10 @@ class Unfenced:
 
     def next(self) -> FencingToken:
         return FencingToken()
+
+
+class GivenFences:
+    """Has no token: every call must bring its own, and one that forgot it never reaches a provider."""
+
+    def next(self) -> FencingToken:
+        raise ValueError("the call brings no fence; give the token of this attempt")

@@ -2,9 +2,8 @@
 
 Immutable values only, and user data never shows in their text. The shell performs the instructions of one `handle`
 call strictly in list order; what follows a `Journal` that is not `lazy` may only happen once the journal is durable.
-Instants are Unix nanoseconds; names of frames follow the wire contract, their types do not. `machine` is the shard's
-key of a machine (`records.py`) on sessions and in logs, and the provider's own id on everything that goes to or comes
-from a provider.
+Instants are Unix nanoseconds. `machine` is the shard's key of a machine (`core/state/fleet.py`) on sessions and in
+logs, and the provider's own id on everything that goes to or comes from a provider. Frames are told in `frames.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from bigfleet.engine.results import Confidence
-from bigfleet.model.session import AckOutcome, DrainOutcome
+from bigfleet.model.session import DrainOutcome
+from bigfleet.shard.contract import frames
 from bigfleet.shard.contract.outcomes import Level, Outcome
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch, Rollup, Shape
     from bigfleet.engine.policy import Policy
     from bigfleet.model.machine import CallKind, MachineState
-    from bigfleet.model.requirement import Requirement
     from bigfleet.shard.contract.step_result import StepResult
 
 
@@ -294,63 +292,15 @@ Event = (
 
 # --------------------------------------------------------------------------------------------------------------- frames
 
-
-class Acknowledgement(Struct, frozen=True):
-    echo: str
-    coordinator_term: int
-    shard_epoch: int
-    rollup_timestamp: int = 0
-    outcome: AckOutcome = AckOutcome.UNSAID
-    reason: str = ""
-
-
-class BootstrapRequest(Struct, frozen=True):
-    request_id: str
-    cluster: str
-    requirements: tuple[Requirement, ...]
-    machine: str
-    node_name: str
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-class ReclaimInstruction(Struct, frozen=True):
-    instruction_id: str
-    nodes: tuple[str, ...]
-    grace_seconds: int
-    preemptor_priority: int
-
-
-class ReclaimCancel(Struct, frozen=True):
-    instruction_id: str
-
-
-class NodeState(Struct, frozen=True):
-    """State of one machine of this cluster; `shape` carries labels, allocatable and taints."""
-
-    machine: str
-    cluster: str
-    state: MachineState
-    node_name: str
-    provider_id: str
-    last_error: str
-    shape: Shape | None
-
-
-class AvailableCapacity(Struct, frozen=True):
-    fingerprint: str
-    requirements: tuple[Requirement, ...]
-    count: int
-    confidence: Confidence
-    cost_per_hour: float
-
-
-class ResyncEnd(Struct, frozen=True):
-    machines: tuple[str, ...]
-
-
-Frame = (
-    Acknowledgement | BootstrapRequest | ReclaimInstruction | ReclaimCancel | NodeState | AvailableCapacity | ResyncEnd
-)
+# Shell and simulator speak the whole contract, so they find frames where everything else is.
+Acknowledgement = frames.Acknowledgement
+AvailableCapacity = frames.AvailableCapacity
+BootstrapRequest = frames.BootstrapRequest
+Frame = frames.Frame
+NodeState = frames.NodeState
+ReclaimCancel = frames.ReclaimCancel
+ReclaimInstruction = frames.ReclaimInstruction
+ResyncEnd = frames.ResyncEnd
 
 
 # --------------------------------------------------------------------------------------------------------- instructions

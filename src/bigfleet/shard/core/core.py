@@ -291,7 +291,7 @@ class ShardCore:
             )
         if result.deferred:
             state.turn.count("bigfleet_shard_actions_deferred_total", amount=result.deferred)
-            state.wants_cycle = True
+            state.ask_for_cycle()
         self.hints.update(result.available.rows())
 
     def _tell(self, shortfalls: tuple[Short, ...]) -> None:

@@ -91,7 +91,7 @@ class Cycle:
         self.running = True
         self._last = state.now
         self._armed_for = None
-        state.wants_cycle = False
+        state.cycle_begins()
         state.timers.cancel(TIMER, "")
         if self.number % _PRUNE_EVERY == 0:
             self._prune()

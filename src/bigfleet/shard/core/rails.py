@@ -38,7 +38,7 @@ class Rails:
         row = {"paused": self.paused, "dry_run": self.dry_run}
         self._state.turn.write(Table.RAILS, ROW, json.dumps(row, sort_keys=True))
         self._state.turn.log(Level.WARNING, "rails changed", who=event.who, paused=self.paused, dry_run=self.dry_run)
-        self._state.wants_cycle = True
+        self._state.ask_for_cycle()
         return True
 
 

@@ -10,7 +10,8 @@ from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
-from bigfleet.shard.contract.events import Acknowledgement, RunStep
+from bigfleet.shard.contract.events import RunStep
+from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
 from bigfleet.shard.core.actions.emission import Emission

@@ -170,7 +170,7 @@ class Reconcile:
                 wait = config.loss_confirm_interval
             if not view.listed:
                 view.listed = True
-                self._state.wants_cycle = True
+                self._state.ask_for_cycle()
             view.horizon = max(view.horizon, view.began)
             self._forget_old_answers(view.name, view.horizon)
         view.seen = set()

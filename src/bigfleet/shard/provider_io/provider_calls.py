@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +17,7 @@ from bigfleet.provider.client import (
     CallLimits,
     Fenced,
     FencingToken,
+    GivenFences,
     Invalid,
     InventoryIndex,
     Malformed,
@@ -103,25 +103,18 @@ class ProviderCalls:
         self._poster = poster
         self._clock = clock
         self._log_problem = log_problem
-        self._fence: ContextVar[FencingToken] = ContextVar("fence")
         limits = CallLimits(get=read_seconds, list=list_seconds, page_size=page_size, slice_records=SLICE_RECORDS)
-        self._registry = ProviderRegistry(tokens=self, limits=limits, retry=NO_RETRY, metrics=self.metrics)
+        self._registry = ProviderRegistry(tokens=GivenFences(), limits=limits, retry=NO_RETRY, metrics=self.metrics)
         self._providers = {
             endpoint.name: _Provider(self._registry.add(endpoint), MachineDecoder(endpoint.name))
             for endpoint in endpoints
         }
-
-    def next(self) -> FencingToken:
-        """The fence of the call the current task makes; what the client asks for at each attempt."""
-        return self._fence.get()
 
     async def close(self) -> None:
         await self._registry.close()
 
     async def call(self, wanted: ev.CallProvider) -> None:
         provider = self._providers[wanted.provider]
-        fence = wanted.fence
-        self._fence.set(FencingToken(fence.shard_id, fence.epoch, fence.sequence))
         seconds = max(0.001, (wanted.deadline - self._clock()) / 1e9)
         try:
             ack = await _sent(provider.client, wanted, seconds)
@@ -210,17 +203,18 @@ class ProviderCalls:
 
 
 async def _sent(client: ProviderClient, wanted: ev.CallProvider, seconds: float) -> provider_pb2.TransitionAck:
+    fence = FencingToken(wanted.fence.shard_id, wanted.fence.epoch, wanted.fence.sequence)
     match wanted.kind:
         case CallKind.CREATE:
-            return await client.create(wanted.machine, deadline=seconds)
+            return await client.create(wanted.machine, deadline=seconds, fence=fence)
         case CallKind.CONFIGURE:
             return await client.configure(
-                wanted.machine, wanted.cluster, wanted.blob, dict(wanted.metadata), deadline=seconds
+                wanted.machine, wanted.cluster, wanted.blob, dict(wanted.metadata), deadline=seconds, fence=fence
             )
         case CallKind.DRAIN:
-            return await client.drain(wanted.machine, wanted.grace_seconds, deadline=seconds)
+            return await client.drain(wanted.machine, wanted.grace_seconds, deadline=seconds, fence=fence)
         case CallKind.DELETE:
-            return await client.delete(wanted.machine, deadline=seconds)
+            return await client.delete(wanted.machine, deadline=seconds, fence=fence)
 
 
 def _acknowledged(decoder: MachineDecoder, machine: str, ack: provider_pb2.TransitionAck) -> ev.ListedMachine:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.names import MACHINE_ID_LABEL
-from bigfleet.shard.contract.events import BootstrapAnswered, BootstrapRequest
+from bigfleet.shard.contract.events import BootstrapAnswered
+from bigfleet.shard.contract.frames import BootstrapRequest
 from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.clusters.nodes import Nodes

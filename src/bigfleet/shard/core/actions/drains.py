@@ -18,7 +18,8 @@ from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.names import DRAIN_REPORTS, RECLAIM_CANCEL
 from bigfleet.model.session import DrainOutcome
-from bigfleet.shard.contract.events import DrainReported, ReclaimCancel, ReclaimInstruction, Table
+from bigfleet.shard.contract.events import DrainReported, Table
+from bigfleet.shard.contract.frames import ReclaimCancel, ReclaimInstruction
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.state.enum_aliases import EVICTING, RECLAIM

@@ -209,7 +209,7 @@ class Demand:
             self._answer(item, AckOutcome.HELD)
             return
         self._waiting[session.cluster] = item
-        self._state.wants_cycle = True
+        self._state.ask_for_cycle()
 
     def _repeat(self, session: Session, timestamp: int) -> None:
         cluster = session.cluster
@@ -257,7 +257,7 @@ class Demand:
 
     def _link(self, cluster: str) -> None:
         self._links[cluster] = True
-        self._state.wants_cycle = True
+        self._state.ask_for_cycle()
 
 
 def _same_profiles(one: Rollup, other: Rollup) -> bool:

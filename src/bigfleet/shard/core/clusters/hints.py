@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bigfleet.engine import results
 from bigfleet.engine.results import Confidence
-from bigfleet.shard.contract.events import AvailableCapacity
+from bigfleet.shard.contract.frames import AvailableCapacity
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bigfleet.model.machine import MachineState
-from bigfleet.shard.contract.events import NodeReported, NodeState
+from bigfleet.shard.contract.events import NodeReported
+from bigfleet.shard.contract.frames import NodeState
 from bigfleet.shard.core.state.enum_aliases import (
     CONFIGURED,
     CONFIGURING,

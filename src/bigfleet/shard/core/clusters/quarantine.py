@@ -2,6 +2,7 @@
 
 The engine guards demand while it runs, but its baselines die with the process. The last one of every cluster is
 journalled here, and until a cluster's first roll-up has been accepted by this process, that baseline is the guard.
+What is suspicious and what confirms it is not said here: `engine.policy.RollupGuard` judges for both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from msgspec.json import encode
 
 from bigfleet.engine.batches import Rollup
-from bigfleet.engine.policy import RollupGuard
+from bigfleet.engine.policy import RollupGuard, RollupSize
 from bigfleet.shard.contract.events import Table
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.state import ShardState
@@ -21,29 +22,16 @@ from bigfleet.shard.core.state.state import ShardState
 _WORTH_WRITING = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """Size of the last accepted roll-up."""
+class Baseline(RollupSize):
+    """Size of the last accepted roll-up, as the journal keeps it."""
 
-    rows: int
-    volume: Mapping[str, int]
+    __slots__ = ()
 
     @classmethod
     def of(cls, rollup: Rollup) -> Baseline:
         totals = rollup.aggregate.sum(axis=0) if len(rollup) else [0] * len(rollup.resources)
         return cls(
             len(rollup), {name: int(total) for name, total in zip(rollup.resources, totals, strict=True) if total}
-        )
-
-    def makes_suspicious(self, new: Baseline, guard: RollupGuard) -> bool:
-        """Whether `new` would lose nearly everything (the engine's own rule)."""
-        if self.rows < guard.min_rows:
-            return False
-        if new.rows < guard.retain_fraction * self.rows:
-            return True
-        positive = [(name, volume) for name, volume in self.volume.items() if volume > 0]
-        return bool(positive) and all(
-            new.volume.get(name, 0) < guard.retain_fraction * volume for name, volume in positive
         )
 
     def near(self, other: Baseline) -> bool:
@@ -89,11 +77,10 @@ class Quarantine:
         cluster = rollup.cluster
         if cluster not in self._first or not self._guard.enabled:
             return True
-        if not self._journalled[cluster].makes_suspicious(Baseline.of(rollup), self._guard):
+        if not self._guard.suspects(self._journalled[cluster], Baseline.of(rollup)):
             return True
         held = self._note_held(cluster)
-        since_first = self._state.now - held.since
-        if held.count >= self._guard.consecutive and since_first >= self._guard.min_duration_ns:
+        if self._guard.confirmed(held.count, self._state.now - held.since):
             return True
         self._warn(cluster, len(rollup), held)
         return False
@@ -105,7 +92,7 @@ class Quarantine:
         before = self._accepted.get(cluster)
         self._accepted[cluster] = baseline
         held = self._held.pop(cluster, None)
-        if held is not None and before is not None and before.makes_suspicious(baseline, self._guard):
+        if held is not None and before is not None and self._guard.suspects(before, baseline):
             self._turn.log(
                 Level.WARNING,
                 "quarantined rollup accepted: the loss of demand was confirmed",

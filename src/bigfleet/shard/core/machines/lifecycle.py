@@ -51,7 +51,7 @@ class Lifecycle:
         if to != CREATING:
             self._notify(record, owner, before)
         if wake:
-            self._state.wants_cycle = True
+            self._state.ask_for_cycle()
 
     def refresh(self, record: Record, shape: Shape, host: str | None) -> None:
         """Take over what the provider says about the machine besides its state."""
@@ -62,13 +62,13 @@ class Lifecycle:
         if record.cluster:
             self._notify(record, record.cluster, record.state)
         if changed:
-            self._state.wants_cycle = True
+            self._state.ask_for_cycle()
 
     def appeared(self, record: Record) -> None:
         """A machine seen for the first time."""
         if record.cluster:
             self._nodes.changed(record.cluster, record.key, record.state)
-        self._state.wants_cycle = True
+        self._state.ask_for_cycle()
 
     def vanish(self, record: Record, why: str) -> None:
         """The provider has it no more."""
@@ -80,7 +80,7 @@ class Lifecycle:
         if owner:
             self._nodes.changed(owner, record.key, SPECULATIVE)
         self._nodes.forget(record.key)
-        self._state.wants_cycle = True
+        self._state.ask_for_cycle()
 
     def tell(self, record: Record, text: str) -> None:
         self._state.stories.tell(record.key, self._state.now, text)

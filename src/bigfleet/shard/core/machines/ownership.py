@@ -111,7 +111,7 @@ class Ownership:
         if owned != record.owned:
             self._state.fleet.change(record, owned=owned)
             self._state.stories.tell(record.key, self._state.now, "now this shard's" if owned else "given up")
-            self._state.wants_cycle = True
+            self._state.ask_for_cycle()
 
     def _install(self, table: OwnershipReceived) -> None:
         self.table = table

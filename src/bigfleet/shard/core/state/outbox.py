@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from bigfleet.shard.contract.events import (
+from bigfleet.shard.contract.frames import (
     Acknowledgement,
     AvailableCapacity,
     BootstrapRequest,

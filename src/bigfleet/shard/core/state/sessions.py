@@ -11,13 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from bigfleet.engine.results import Confidence
 from bigfleet.model.names import ACK_OUTCOMES, RESYNC_END
 from bigfleet.model.session import AckOutcome
-from bigfleet.shard.contract.events import (
-    Acknowledgement,
-    CloseCode,
-    CloseSession,
-    SessionOpened,
-    WakeSession,
-)
+from bigfleet.shard.contract.events import CloseCode, CloseSession, SessionOpened, WakeSession
+from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.fencing import Fencing
 from bigfleet.shard.core.state.outbox import Outbox

@@ -37,7 +37,7 @@ class ShardState:
         # Instant of the last answer a provider gave to a call on the machine: older sightings say nothing.
         self.answered: dict[str, int] = {}
         self.not_before: dict[str, int] = {}
-        self.wants_cycle = False
+        self._wants_cycle = False
         # Set by the rails: nothing may be done to a machine.
         self.halted = False
 
@@ -46,6 +46,19 @@ class ShardState:
         # Clocks jump back; the core's time does not, so ages and deadlines stay ordered.
         if now > self.now:
             self.now = now
+
+    @property
+    def wants_cycle(self) -> bool:
+        """Whether something happened that a step should see soon."""
+        return self._wants_cycle
+
+    def ask_for_cycle(self) -> None:
+        """What changed matters to the engine: the next step comes as soon as the configured pause allows."""
+        self._wants_cycle = True
+
+    def cycle_begins(self) -> None:
+        """Everything asked for so far is in the step that begins; only the cycle says so."""
+        self._wants_cycle = False
 
     def rest_machine(self, record: Record, until: int) -> None:
         """Nobody acquires or touches the machine before `until`."""
