@@ -1,0 +1,158 @@
+"""The fleet's free machines by kind, and what of them each donor may still give.
+
+Two shards' machines of one kind are interchangeable to the planner, so it judges kinds once and then counts donors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from bigfleet.coordinator.core.policy import Policy
+from bigfleet.coordinator.core.records import Phase, Shape
+from bigfleet.coordinator.core.reports import Cell, Deficit, Standing
+from bigfleet.coordinator.core.tables import Tables
+from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.penalty import PINNED
+from bigfleet.model.resources import Resources
+
+
+class Kind(Struct, frozen=True):
+    """What a free machine is to somebody who looks for one."""
+
+    instance_type: str
+    zone: str
+    speculative: bool
+    provider: str
+    allocatable: Resources
+    price: float
+    probability: float
+
+
+class Offer(Struct):
+    """What one donor has of a kind."""
+
+    donor: int
+    count: int
+
+
+class Supply:
+    """Offers by kind. `take` uses them up."""
+
+    def __init__(self, tables: Tables, standings: Mapping[int, Standing], policy: Policy, now: int) -> None:
+        resting = _cooling(tables, policy, now)
+        promised = _promised(tables)
+        self.kinds: dict[Kind, list[Offer]] = {}
+        for donor in sorted(standings):
+            for cell in standings[donor].cells:
+                if (donor, cell.instance_type, cell.zone) in resting or (donor, "", "") in resting:
+                    continue
+                place = (donor, cell.instance_type, cell.zone, cell.speculative)
+                free = cell.count - int(cell.count * policy.margin) - promised.get(place, 0)
+                if promised.get(place):
+                    promised[place] = max(0, -free)
+                if free > 0:
+                    self.kinds.setdefault(_kind(cell), []).append(Offer(donor, free))
+        for offers in self.kinds.values():
+            offers.sort(key=lambda offer: (-offer.count, offer.donor))
+        self._by_shape: dict[tuple[Shape, bool], list[tuple[Kind, int]]] = {}
+
+    def fitting(self, deficit: Deficit, *, speculative: bool) -> list[tuple[Kind, int]]:
+        """(kind, units one machine of it carries), the best first: least waste, then price, then name."""
+        key = (shape_of(deficit), speculative)
+        if key not in self._by_shape:
+            found = [
+                (kind, carried)
+                for kind in self.kinds
+                if kind.speculative is speculative
+                and (carried := carries(deficit, kind.allocatable))
+                and fits(deficit, kind)
+            ]
+            found.sort(key=lambda each: (_waste(deficit, *each), each[0].price, each[0].instance_type, each[0].zone))
+            self._by_shape[key] = found
+        return self._by_shape[key]
+
+
+def shape_of(deficit: Deficit) -> Shape:
+    return Shape(
+        deficit.fingerprint,
+        tuple(deficit.min_unit.items()),
+        tuple((each.key, int(each.operator), each.values) for each in deficit.requirements),
+    )
+
+
+def fits(deficit: Deficit, kind: Kind) -> bool:
+    """Whether the deficit may run there, as far as a cell tells; the donor judges labels nobody reports."""
+    if deficit.bucket == PINNED and kind.probability > 0:
+        return False
+    return allows(deficit, INSTANCE_TYPE_LABEL, kind.instance_type) and allows(deficit, ZONE_LABEL, kind.zone)
+
+
+def allows(deficit: Deficit, key: str, value: str) -> bool:
+    return all(each.matches(value or None) for each in deficit.requirements if each.key == key)
+
+
+def carries(deficit: Deficit, allocatable: Resources) -> int:
+    """Units one empty machine of this size holds; 1 for a machine that serves demand without units."""
+    unit = deficit.min_unit
+    if allocatable.is_zero or not allocatable.covers(unit):
+        return 0
+    if not deficit.units:
+        return 1 if any(allocatable.get(name) for name in deficit.resources.names()) else 0
+    if unit.is_zero:
+        return 0
+    return min(allocatable.get(name) // amount for name, amount in unit.items())
+
+
+def machines_for(deficit: Deficit, units: int, carried: int, allocatable: Resources) -> int:
+    """How many machines of one kind the missing units need."""
+    if deficit.units:
+        return -(-units // carried)
+    wanted = (
+        -(-amount // allocatable.get(name)) for name, amount in deficit.resources.items() if allocatable.get(name)
+    )
+    return max(wanted, default=0)
+
+
+def _kind(cell: Cell) -> Kind:
+    return Kind(
+        cell.instance_type,
+        cell.zone,
+        cell.speculative,
+        cell.provider,
+        cell.allocatable,
+        cell.price,
+        cell.probability,
+    )
+
+
+def _waste(deficit: Deficit, kind: Kind, carried: int) -> float:
+    """The share of the scarcest demanded resource that would stay unused, in steps that do not hang on rounding."""
+    unit = deficit.min_unit if deficit.units else deficit.resources
+    used = [
+        min(1.0, carried * amount / kind.allocatable.get(name))
+        for name, amount in unit.items()
+        if kind.allocatable.get(name)
+    ]
+    return round(1.0 - max(used, default=0.0), 6)
+
+
+def _cooling(tables: Tables, policy: Policy, now: int) -> set[tuple[int, str, str]]:
+    """(shard, type, zone) it received lately and so does not give: nothing moves back within its cool-down."""
+    return {
+        (each.recipient, each.selector.instance_type, each.selector.zone)
+        for each in tables.transfers.values()
+        if each.phase is not Phase.ADOPTED or each.adopted_at > now - policy.cooldown
+    }
+
+
+def _promised(tables: Tables) -> dict[tuple[int, str, str, bool], int]:
+    """What donors were asked for and have not let go of: it is still in their reports."""
+    promised: dict[tuple[int, str, str, bool], int] = {}
+    for each in tables.transfers.values():
+        if each.phase is Phase.ADOPTED or each.drained:
+            continue
+        place = (each.donor, each.selector.instance_type, each.selector.zone, each.speculative)
+        promised[place] = promised.get(place, 0) + (len(each.machines) or each.selector.count)
+    return promised
