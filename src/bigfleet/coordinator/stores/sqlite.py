@@ -32,6 +32,7 @@ class SqliteStore:
         self._address = address
         self._leads = False
         self._lost = asyncio.Event()
+        self._resigned = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordinator-store")
         try:
             data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -46,6 +47,9 @@ class SqliteStore:
             raise
 
     async def campaign(self) -> Leadership:
+        if self._resigned:
+            # Whoever resigned is about to end; nobody else can lead, and it must not either.
+            await asyncio.Event().wait()
         term = await self._run(lambda: self._raised(0))
         rows = await self._run(self._all)
         self._lost.clear()
@@ -73,6 +77,7 @@ class SqliteStore:
         await self._lost.wait()
 
     async def resign(self) -> None:
+        self._resigned = True
         self._leads = False
         self._lost.set()
 
