@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,9 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from bigfleet.coordinator.core.commands import Refused
 from bigfleet.coordinator.core.records import Row
 from bigfleet.coordinator.core.state import State
+from bigfleet.coordinator.server.settings import EtcdSettings
+from bigfleet.coordinator.stores.etcd import EtcdStore
 from bigfleet.coordinator.stores.sqlite import SqliteStore
 from bigfleet.coordinator.stores.store import Store
 from tests.strategies.coordinator_commands import commands
+from tests.strategies.etcd_process import EtcdCluster
 
 
 class Died(BaseException):
@@ -27,7 +33,7 @@ class Died(BaseException):
 class StoredState(RuleBasedStateMachine):
     """A state whose rows go to a real store; a crash loses the process, never the store."""
 
-    def opened(self) -> Store:
+    async def opened(self) -> Store:
         raise NotImplementedError
 
     def died(self, store: Store) -> None:
@@ -37,7 +43,7 @@ class StoredState(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.store = self.opened()
+        self.store = self.run(self.opened())
         self.term = self.run(self.store.campaign()).term
         self.state = State()
 
@@ -78,7 +84,7 @@ class StoredState(RuleBasedStateMachine):
     def restart(self) -> None:
         known = self.state.tables.rows()
         self.run(self.store.close())
-        self.store = self.opened()
+        self.store = self.run(self.opened())
         self.led()
         assert self.state.tables.rows() == known
 
@@ -87,7 +93,7 @@ class StoredState(RuleBasedStateMachine):
 
     def reopened(self) -> None:
         self.died(self.store)
-        self.store = self.opened()
+        self.store = self.run(self.opened())
         self.led()
 
     def led(self) -> None:
@@ -108,7 +114,7 @@ class StoredState(RuleBasedStateMachine):
 
 
 class SqliteState(StoredState):
-    def opened(self) -> Store:
+    async def opened(self) -> Store:
         if not hasattr(self, "folder"):
             self.folder = tempfile.TemporaryDirectory()
         return SqliteStore(Path(self.folder.name))
@@ -139,6 +145,25 @@ class SqliteState(StoredState):
             self.folder.cleanup()
 
 
+class EtcdState(StoredState):
+    """The same against a real etcd. A transaction there is one request, so a crash is before or after it."""
+
+    cluster: EtcdCluster
+    prefixes = count()
+
+    async def opened(self) -> Store:
+        if not hasattr(self, "prefix"):
+            self.prefix = f"/state-{next(self.prefixes)}"
+        return EtcdStore(EtcdSettings(self.cluster.endpoints, self.prefix), "node", "127.0.0.1:1")
+
+    def died(self, store: Store) -> None:
+        """No farewell: the leader key stays where it is until a successor finds it."""
+        assert isinstance(store, EtcdStore)
+        if store._beating is not None:
+            store._beating.cancel()
+        self.run(store._calls.close())
+
+
 def _close(db: sqlite3.Connection) -> None:
     db.close()
 
@@ -147,3 +172,15 @@ TestSqliteState = SqliteState.TestCase
 TestSqliteState.settings = settings(
     max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+TestEtcdState = EtcdState.TestCase
+TestEtcdState.settings = settings(
+    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    EtcdState.cluster = EtcdCluster(tmp_path_factory.mktemp("etcd"))
+    EtcdState.cluster.start()
+    yield
+    EtcdState.cluster.stop()
