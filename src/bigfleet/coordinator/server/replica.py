@@ -14,6 +14,7 @@ import structlog
 from bigfleet.coordinator.core import commands as do
 from bigfleet.coordinator.core.commands import Refused
 from bigfleet.coordinator.core.records import Phase
+from bigfleet.coordinator.core.state import State
 from bigfleet.coordinator.server.tenure import Tenure
 from bigfleet.coordinator.stores.store import StoreError
 
@@ -52,7 +53,9 @@ class Replica:
         while True:
             try:
                 leadership = await self.store.campaign()
-                tenure = Tenure(leadership, self.store, self._policy, self.metrics)
+                # In a thread: the lease must be kept while a large state is read.
+                state = await asyncio.to_thread(State, leadership.rows)
+                tenure = Tenure(state, leadership.term, self.store, self._policy, self.metrics)
                 log.info("leading", term=tenure.term, revision=tenure.state.revision)
                 await self._lead(tenure)
             except StoreError as error:

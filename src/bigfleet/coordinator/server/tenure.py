@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bigfleet.coordinator.core.policy import Policy
     from bigfleet.coordinator.core.reports import Standing
     from bigfleet.coordinator.server.metrics import CoordinatorMetrics
-    from bigfleet.coordinator.stores.store import Leadership, Store
+    from bigfleet.coordinator.stores.store import Store
 
 log = structlog.get_logger(__name__)
 
@@ -36,9 +36,9 @@ HOUSEKEEPING_SECONDS = 1.0
 class Tenure:
     """Leads until the store says somebody else may."""
 
-    def __init__(self, leadership: Leadership, store: Store, policy: Policy, metrics: CoordinatorMetrics) -> None:
-        self.state = State(leadership.rows)
-        self.leader = Leader(self.state, leadership.term, policy)
+    def __init__(self, state: State, term: int, store: Store, policy: Policy, metrics: CoordinatorMetrics) -> None:
+        self.state = state
+        self.leader = Leader(state, term, policy)
         self.store = store
         self.answers = Answers(self.leader)
         self.committer = Committer(self.state, store, metrics)

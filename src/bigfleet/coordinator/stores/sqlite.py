@@ -85,7 +85,7 @@ class SqliteStore:
         if await self._run(self._all):
             raise StoreError(f"state file {self.path} holds a state already; restore into an empty --data-dir")
         await self._run(lambda: self._write(rows))
-        await self._run(lambda: self._raised(term))
+        await self._run(lambda: self._raised(term - 1))
         return len(rows)
 
     async def close(self) -> None:
