@@ -18,7 +18,7 @@ from bigfleet.coordinator.server.settings import EtcdSettings
 from bigfleet.coordinator.stores.etcd import EtcdStore
 from bigfleet.coordinator.stores.sqlite import SqliteStore
 from bigfleet.coordinator.stores.store import NotLeader, Store, StoreError
-from tests.strategies.etcd_process import EtcdCluster
+from tools.etcd import EtcdCluster
 
 Open = Callable[..., Awaitable[Store]]
 ROWS = [Row("shard", "s0", b"{}"), Row("cluster", 'odd "key" / ünïcode', b"[1]"), Row("meta", "meta", b"\x00\xff")]

@@ -23,7 +23,7 @@ from bigfleet.coordinator.stores.etcd import EtcdStore
 from bigfleet.coordinator.stores.sqlite import SqliteStore
 from bigfleet.coordinator.stores.store import Store
 from tests.strategies.coordinator_commands import commands
-from tests.strategies.etcd_process import EtcdCluster
+from tools.etcd import EtcdCluster
 
 
 class Died(BaseException):
