@@ -151,7 +151,7 @@ class _Planning:
     def _draw(self, wanted: Wanted, units: int, *, speculative: bool) -> int:
         """Ask donors for free machines; what is still missing afterwards."""
         shape, tier = shape_of(wanted.deficit), 2 if speculative else 1
-        for kind, carried in self._supply.fitting(wanted.deficit, speculative=speculative):
+        for kind, carried in self._supply.fitting(wanted.deficit, units, speculative=speculative):
             if not self._reaches(wanted.recipient, kind):
                 continue
             for offer in self._supply.kinds[kind]:

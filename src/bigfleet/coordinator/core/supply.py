@@ -58,20 +58,18 @@ class Supply:
             offers.sort(key=lambda offer: (-offer.count, offer.donor))
         self._by_shape: dict[tuple[Shape, bool], list[tuple[Kind, int]]] = {}
 
-    def fitting(self, deficit: Deficit, *, speculative: bool) -> list[tuple[Kind, int]]:
-        """(kind, units one machine of it carries), the best first: least waste, then price, then name."""
+    def fitting(self, deficit: Deficit, units: int, *, speculative: bool) -> list[tuple[Kind, int]]:
+        """(kind, units one machine of it carries), the best for so many units first: least waste, then price, name."""
         key = (shape_of(deficit), speculative)
         if key not in self._by_shape:
-            found = [
+            self._by_shape[key] = [
                 (kind, carried)
                 for kind in self.kinds
                 if kind.speculative is speculative
-                and (carried := carries(deficit, kind.allocatable))
                 and fits(deficit, kind)
+                and (carried := carries(deficit, kind.allocatable))
             ]
-            found.sort(key=lambda each: (_waste(deficit, *each), each[0].price, each[0].instance_type, each[0].zone))
-            self._by_shape[key] = found
-        return self._by_shape[key]
+        return sorted(self._by_shape[key], key=lambda each: _preference(deficit, units, *each))
 
 
 def shape_of(deficit: Deficit) -> Shape:
@@ -127,15 +125,13 @@ def _kind(cell: Cell) -> Kind:
     )
 
 
-def _waste(deficit: Deficit, kind: Kind, carried: int) -> float:
-    """The share of the scarcest demanded resource that would stay unused, in steps that do not hang on rounding."""
+def _preference(deficit: Deficit, units: int, kind: Kind, carried: int) -> tuple[float, float, str, str, str]:
+    """Waste: the share of the scarcest demanded resource that stays unused, in steps that do not hang on rounding."""
     unit = deficit.min_unit if deficit.units else deficit.resources
-    used = [
-        min(1.0, carried * amount / kind.allocatable.get(name))
-        for name, amount in unit.items()
-        if kind.allocatable.get(name)
-    ]
-    return round(1.0 - max(used, default=0.0), 6)
+    used = min(carried, units) if deficit.units else 1
+    sized = [(used * amount, kind.allocatable.get(name)) for name, amount in unit.items()]
+    waste = 1.0 - max((min(1.0, wanted / size) for wanted, size in sized if size), default=0.0)
+    return round(waste, 6), kind.price, kind.instance_type, kind.zone, kind.provider
 
 
 def _cooling(tables: Tables, policy: Policy, now: int) -> set[tuple[int, str, str]]:
