@@ -63,7 +63,7 @@ def settle(tables: Tables, command: do.SettleDomains) -> None:
             continue
         changed = True
         if domain.holder:
-            tables.put(replace(domain, awaiting=()))
+            tables.put(replace(domain, awaiting=(), kept=False))
         else:
             tables.drop(domain)
     if changed:
@@ -101,7 +101,10 @@ def acting(tables: Tables, key: str, value: str) -> tuple[int, ...]:
     domain = tables.domains.get((key, value))
     if domain is None:
         return _fallback(tables, key)
-    return tables.awaited(domain) or (domain.holder,)
+    awaited = tables.awaited(domain)
+    if not awaited:
+        return (domain.holder,)
+    return (*awaited, domain.holder) if domain.kept and domain.holder else awaited
 
 
 def _fallback(tables: Tables, key: str) -> tuple[int, ...]:
@@ -120,7 +123,8 @@ def _fallback(tables: Tables, key: str) -> tuple[int, ...]:
 
 def _give(tables: Tables, key: str, value: str, shard: Shard | None) -> None:
     generation = shard.generation if shard is not None else 0
-    awaiting = tuple(each for each in acting(tables, key, value) if each != generation)
+    able = acting(tables, key, value)
+    awaiting = tuple(each for each in able if each != generation)
     before = tables.domains.get((key, value))
     if before is not None and before.holder and not tables.generations[before.holder].tables:
         # It obeys instructions only, so it must be told to give the domain up.
@@ -128,7 +132,7 @@ def _give(tables: Tables, key: str, value: str, shard: Shard | None) -> None:
     taken_back = tables.withdrawn.get((generation, key, value))
     if taken_back is not None:
         tables.drop(taken_back)
-    tables.put(Domain(key, value, generation, tables.next, awaiting))
+    tables.put(Domain(key, value, generation, tables.next, awaiting, kept=generation in able))
     tables.touch_fleet()
 
 

@@ -82,7 +82,7 @@ class Domain(Struct, frozen=True):
     """A topology domain and its owner, 0 for nobody.
 
     While shards that may still act on it are awaited, nobody new may: it is everybody's "elsewhere" until they have all
-    confirmed a table of this revision.
+    confirmed a table of this revision. `kept`: the owner was itself one of those that could act before.
     """
 
     table: ClassVar[Table] = Table.DOMAIN
@@ -91,6 +91,7 @@ class Domain(Struct, frozen=True):
     holder: int
     revision: int
     awaiting: tuple[int, ...] = ()
+    kept: bool = False
 
     @property
     def key(self) -> str:
