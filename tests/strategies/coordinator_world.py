@@ -115,7 +115,10 @@ class World:
         if choice < 0.55:
             self.exchange(self.random.choice(list(self.shards.values())), self.random.random())
         elif choice < 0.67:
-            self.submit_all(self.leader.rebalance(self.standings(), self.now))
+            planning = self.leader.planning(self.standings(), self.now)
+            for _ in planning.steps():
+                pass
+            self.submit_all(self.leader.concluded(planning.plan, self.now))
         elif choice < 0.75:
             self.submit_all(self.leader.housekeeping(self.now))
         elif choice < 0.85:

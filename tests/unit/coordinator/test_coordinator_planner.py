@@ -13,7 +13,7 @@ from bigfleet.coordinator.core.policy import MINUTE, SECOND, Policy
 from bigfleet.coordinator.core.records import Phase, Provider, Selector, Transfer
 from bigfleet.coordinator.core.reports import Cell, Deficit, Standing
 from bigfleet.coordinator.core.state import State
-from bigfleet.coordinator.core.supply import shape_of
+from bigfleet.coordinator.core.supply import shape_key, shape_of
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
@@ -191,9 +191,9 @@ def test_drains_are_asked_only_when_nothing_free_is_left_and_the_shortfall_is_ol
     assert (drain.donor, drain.priority, drain.bucket) == (fleet.generation("fuller"), 50, 7)
     assert drain.selector == Selector("small", "", 4)
     assert fleet.plan(Policy(margin=1.0)).drains[0].id == drain.id, "a new leader asks the same question"
-    asked = {(fleet.generation("needy"), drain.shape)}
+    asked = {(fleet.generation("needy"), shape_key(old))}
     assert not fleet.plan(Policy(margin=1.0), draining=asked).drains
-    rest = {Rest(drain.donor, drain.recipient, drain.shape, 3): 0}
+    rest = {Rest(drain.donor, drain.recipient, shape_key(old), 3): 0}
     assert fleet.plan(Policy(margin=1.0), resting=rest.keys()).drains[0].donor == fleet.generation("full")
     young = Fleet(needy=Standing((short(age=90 * SECOND),)), full=Standing(totals=(("small", 30),)))
     assert not young.plan().drains

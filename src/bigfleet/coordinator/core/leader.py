@@ -15,11 +15,12 @@ from bigfleet.coordinator.core import commands as do
 from bigfleet.coordinator.core.bindings import bindings_for
 from bigfleet.coordinator.core.instructions import ASSIGN, DRAIN, TRANSFER, WITHDRAW, Instruction, Instructions
 from bigfleet.coordinator.core.ownership import halted
-from bigfleet.coordinator.core.planner import Drain, Rest, plan
+from bigfleet.coordinator.core.planner import Drain, Plan, Planning, Rest
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.coordinator.core.records import Phase, Shape, Shard, Transfer
 from bigfleet.coordinator.core.reports import TRANSFERS, Ack, Outcome, Report, Standing
 from bigfleet.coordinator.core.state import State
+from bigfleet.coordinator.core.supply import key_of_shape
 
 SETTLED_AT_ONCE = 50
 
@@ -103,15 +104,18 @@ class Leader:
                 late.append(do.CallOff(transfer.id))
         return [*late, do.Sweep()] if tables.dead else late
 
-    def rebalance(self, standings: Mapping[int, Standing], now: int) -> list[do.Command]:
-        """Plan with what shards reported; transfers become proposals, drains instructions."""
-        tables = self.state.tables
+    def planning(self, standings: Mapping[int, Standing], now: int) -> Planning:
+        """A look for capacity to move, to be run in steps and then `concluded`."""
         fresh = {each: standings[each] for each in sorted(self._partners(now)) if each in standings}
-        draining = {(drain.recipient, drain.shape) for drain in self.instructions.drains()}
-        made = plan(tables, fresh, self.policy, now, resting=self._rests.keys(), draining=draining)
-        for drain in made.drains:
+        draining = {(drain.recipient, key_of_shape(drain.shape)) for drain in self.instructions.drains()}
+        tables = self.state.tables
+        return Planning(tables, fresh, self.policy, now, resting=frozenset(self._rests), draining=draining)
+
+    def concluded(self, plan: Plan, now: int) -> list[do.Command]:
+        """Transfers become proposals, drains instructions."""
+        for drain in plan.drains:
             self.instructions.drain(drain)
-        return [do.Propose(self._named(transfer, now, self.policy.release_within)) for transfer in made.transfers]
+        return [do.Propose(self._named(transfer, now, self.policy.release_within)) for transfer in plan.transfers]
 
     def resting(self, now: int) -> int:
         return sum(1 for until in self._rests.values() if until > now)
@@ -219,7 +223,7 @@ class Leader:
         return heard is not None and heard.report.version >= revision
 
     def _rest(self, donor: int, recipient: int, shape: Shape, tier: int, now: int) -> None:
-        self._rests[Rest(donor, recipient, shape, tier)] = now + self.policy.rest
+        self._rests[Rest(donor, recipient, key_of_shape(shape), tier)] = now + self.policy.rest
 
     def _named(self, transfer: Transfer, now: int, within: int) -> Transfer:
         self._proposals += 1

@@ -7,7 +7,7 @@ units need, and never for demand that is bound to one domain. Which machines exa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -17,13 +17,24 @@ from msgspec.structs import replace
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.coordinator.core.records import Phase, Selector, Shape, Transfer
 from bigfleet.coordinator.core.reports import Deficit, Standing
-from bigfleet.coordinator.core.supply import Kind, Offer, Supply, allows, carries, machines_for, shape_of
+from bigfleet.coordinator.core.supply import (
+    Kind,
+    Offer,
+    Supply,
+    allows,
+    carries,
+    key_of_shape,
+    machines_for,
+    shape_key,
+    shape_of,
+)
 from bigfleet.coordinator.core.tables import Tables
 from bigfleet.model.names import INSTANCE_TYPE_LABEL
 from bigfleet.model.resources import Resources
 
 MOST_MACHINES = 50
 MOST_DRAINS = 16
+SERVED_AT_ONCE = 50
 
 
 class Drain(Struct, frozen=True):
@@ -45,7 +56,7 @@ class Rest(NamedTuple):
 
     donor: int
     recipient: int
-    shape: Shape
+    shape: tuple[str, str]
     tier: int
 
 
@@ -69,10 +80,13 @@ def plan(
     now: int,
     *,
     resting: Collection[Rest] = (),
-    draining: Collection[tuple[int, Shape]] = (),
+    draining: Collection[tuple[int, tuple[str, str]]] = (),
 ) -> Plan:
     """What to do now. `standings` holds only shards that may take part; `draining` what already has a drain asked."""
-    return _Planning(tables, standings, policy, now, resting, draining).made()
+    planning = Planning(tables, standings, policy, now, resting=resting, draining=draining)
+    for _ in planning.steps():
+        pass
+    return planning.plan
 
 
 def fold(deficits: Collection[Deficit]) -> list[Deficit]:
@@ -94,51 +108,64 @@ def fold(deficits: Collection[Deficit]) -> list[Deficit]:
     return list(folded.values())
 
 
-class _Planning:
+class Planning:
+    """One look, in steps: a fleet of thousands of shards takes longer than callers can be kept waiting.
+
+    Between two steps the tables may change; what was planned on an older view is refused when it is proposed.
+    """
+
     def __init__(
         self,
         tables: Tables,
         standings: Mapping[int, Standing],
         policy: Policy,
         now: int,
-        resting: Collection[Rest],
-        draining: Collection[tuple[int, Shape]],
+        *,
+        resting: Collection[Rest] = (),
+        draining: Collection[tuple[int, tuple[str, str]]] = (),
     ) -> None:
-        self._tables = tables
-        self._standings = standings
+        self._standings = {shard: standings[shard] for shard in standings if shard in tables.generations}
+        self._names = {shard: tables.generations[shard].id for shard in self._standings}
+        self._regions = {name: provider.region for name, provider in tables.providers.items()}
         self._policy = policy
         self._resting = resting
         self._draining = draining
-        self._folded = {shard: fold(standing.deficits) for shard, standing in standings.items()}
-        self._supply = Supply(tables, standings, policy, now)
-        self._sizes = _sizes(standings)
+        self._folded: dict[int, list[Deficit]] = {}
+        self._wanted: list[Wanted] = []
+        self._supply = Supply(tables, policy, now)
+        self._sizes: dict[str, Resources] = {}
         self._coming = _coming(tables, policy, now)
-        self._plan = Plan([], [])
+        self._answered = _drains_answered(tables)
+        self.plan = Plan([], [])
 
-    def made(self) -> Plan:
-        for wanted in self._wanted():
-            if len(self._plan.transfers) + len(self._plan.drains) >= self._policy.max_moves:
-                break
+    def steps(self) -> Iterator[None]:
+        """Run it; each step is short."""
+        for shard in sorted(self._standings):
+            self._look_at(shard)
+            yield
+        self._supply.close()
+        self._wanted.sort(key=self._precedence)
+        for number, wanted in enumerate(self._wanted):
+            if len(self.plan.transfers) + len(self.plan.drains) >= self._policy.max_moves:
+                return
             self._serve(wanted)
-        return self._plan
+            if number % SERVED_AT_ONCE == 0:
+                yield
 
-    def _wanted(self) -> list[Wanted]:
-        found = []
-        for shard, deficits in self._folded.items():
-            for each in deficits:
-                units = (each.units or 1) - self._coming.get((shard, shape_of(each)), 0)
-                if units > 0 and each.age >= self._policy.after and not each.stays:
-                    found.append(Wanted(shard, each, units))
-        found.sort(
-            key=lambda each: (
-                -each.deficit.priority,
-                -each.deficit.age,
-                self._tables.generations[each.recipient].id,
-                each.deficit.fingerprint,
-                each.deficit.min_unit.canonical,
-            )
-        )
-        return found
+    def _look_at(self, shard: int) -> None:
+        standing = self._standings[shard]
+        self._supply.add(shard, standing)
+        for cell in standing.cells:
+            self._sizes[cell.instance_type] = cell.allocatable
+        self._folded[shard] = fold(standing.deficits)
+        for each in self._folded[shard]:
+            units = (each.units or 1) - self._coming.get((shard, shape_key(each)), 0)
+            if units > 0 and each.age >= self._policy.after and not each.stays:
+                self._wanted.append(Wanted(shard, each, units))
+
+    def _precedence(self, wanted: Wanted) -> tuple[int, int, str, str, str]:
+        deficit = wanted.deficit
+        return -deficit.priority, -deficit.age, self._names[wanted.recipient], *shape_key(deficit)
 
     def _serve(self, wanted: Wanted) -> None:
         left = self._draw(wanted, wanted.units, speculative=False)
@@ -150,7 +177,7 @@ class _Planning:
 
     def _draw(self, wanted: Wanted, units: int, *, speculative: bool) -> int:
         """Ask donors for free machines; what is still missing afterwards."""
-        shape, tier = shape_of(wanted.deficit), 2 if speculative else 1
+        shape, tier = shape_key(wanted.deficit), 2 if speculative else 1
         for kind, carried in self._supply.fitting(wanted.deficit, units, speculative=speculative):
             if not self._reaches(wanted.recipient, kind):
                 continue
@@ -161,10 +188,10 @@ class _Planning:
                     continue
                 if offer.donor == wanted.recipient or self._needs_itself(offer.donor, kind, wanted.deficit.priority):
                     continue
-                units -= self._ask(wanted, shape, kind, carried, offer, units)
+                units -= self._ask(wanted, kind, carried, offer, units)
         return units
 
-    def _ask(self, wanted: Wanted, shape: Shape, kind: Kind, carried: int, offer: Offer, units: int) -> int:
+    def _ask(self, wanted: Wanted, kind: Kind, carried: int, offer: Offer, units: int) -> int:
         needed = machines_for(wanted.deficit, units, carried, kind.allocatable)
         count = min(needed, offer.count, MOST_MACHINES)
         if count <= 0:
@@ -172,17 +199,17 @@ class _Planning:
         offer.count -= count
         # Demand without units is one claim: whoever answers it first answers all of it.
         covered = count * carried if wanted.deficit.units else 1
-        self._plan.transfers.append(
+        self.plan.transfers.append(
             Transfer(
                 id="",
                 phase=Phase.PROPOSED,
                 donor=offer.donor,
                 recipient=wanted.recipient,
                 provider=kind.provider,
-                region=self._region(kind.provider),
+                region=self._regions.get(kind.provider, ""),
                 speculative=kind.speculative,
                 selector=Selector(kind.instance_type, kind.zone, count),
-                shape=shape,
+                shape=shape_of(wanted.deficit),
                 priority=wanted.deficit.priority,
                 units=min(covered, units),
             )
@@ -191,7 +218,7 @@ class _Planning:
 
     def _preempt(self, wanted: Wanted) -> None:
         """Ask one donor to drain, the one with most machines that could serve."""
-        shape = shape_of(wanted.deficit)
+        shape = shape_key(wanted.deficit)
         if (wanted.recipient, shape) in self._draining:
             return
         candidates = []
@@ -201,18 +228,18 @@ class _Planning:
             for instance_type, bound in self._bound(standing):
                 carried = self._carried(wanted.deficit, instance_type)
                 if bound > 0 and carried and allows(wanted.deficit, INSTANCE_TYPE_LABEL, instance_type):
-                    candidates.append((-bound, self._tables.generations[donor].id, instance_type, donor, carried))
+                    candidates.append((-bound, self._names[donor], instance_type, donor, carried))
         if not candidates:
             return
         _, _, instance_type, donor, carried = min(candidates)
         needed = -(-wanted.units // carried) if wanted.deficit.units else 1
         count = min(needed, MOST_DRAINS)
-        self._plan.drains.append(
+        self.plan.drains.append(
             Drain(
                 id=self._drain_id(donor, wanted.recipient, shape),
                 donor=donor,
                 recipient=wanted.recipient,
-                shape=shape,
+                shape=shape_of(wanted.deficit),
                 selector=Selector(instance_type, "", count),
                 priority=wanted.deficit.priority,
                 bucket=wanted.deficit.bucket,
@@ -247,39 +274,33 @@ class _Planning:
         providers = self._standings[recipient].providers
         return not kind.provider or not providers or kind.provider in providers
 
-    def _region(self, provider: str) -> str:
-        known = self._tables.providers.get(provider)
-        return known.region if known is not None else ""
-
-    def _drain_id(self, donor: int, recipient: int, shape: Shape) -> str:
+    def _drain_id(self, donor: int, recipient: int, shape: tuple[str, str]) -> str:
         """The same for the same question: a new leader that asks again gets the same machines, not more."""
-        answered = max(
-            (
-                each.revision
-                for each in self._tables.transfers.values()
-                if each.drained and (each.donor, each.recipient, each.shape) == (donor, recipient, shape)
-            ),
-            default=0,
-        )
         digest = sha256(repr(shape).encode()).hexdigest()[:16]
-        return f"drain/{donor}/{recipient}/{digest}/{answered}"
+        return f"drain/{donor}/{recipient}/{digest}/{self._answered.get((donor, recipient, shape), 0)}"
 
 
-def _coming(tables: Tables, policy: Policy, now: int) -> dict[tuple[int, Shape], int]:
+def _drains_answered(tables: Tables) -> dict[tuple[int, int, tuple[str, str]], int]:
+    """The last revision at which a drain for this demand led to a transfer."""
+    answered: dict[tuple[int, int, tuple[str, str]], int] = {}
+    for each in tables.transfers.values():
+        if each.drained:
+            place = (each.donor, each.recipient, key_of_shape(each.shape))
+            answered[place] = max(answered.get(place, 0), each.revision)
+    return answered
+
+
+def _coming(tables: Tables, policy: Policy, now: int) -> dict[tuple[int, tuple[str, str]], int]:
     """Units that transfers already bring, per recipient and shape."""
-    coming: dict[tuple[int, Shape], int] = {}
+    coming: dict[tuple[int, tuple[str, str]], int] = {}
     for each in tables.transfers.values():
         if each.phase is Phase.ADOPTED and each.adopted_at <= now - policy.settle:
             continue
         asked = each.selector.count or len(each.machines) or 1
         units = each.units if each.phase is Phase.PROPOSED else -(-each.units * len(each.machines) // asked)
-        coming[each.recipient, each.shape] = coming.get((each.recipient, each.shape), 0) + units
+        place = (each.recipient, key_of_shape(each.shape))
+        coming[place] = coming.get(place, 0) + units
     return coming
-
-
-def _sizes(standings: Mapping[int, Standing]) -> dict[str, Resources]:
-    """What a machine of each type offers, as far as anybody has a free one."""
-    return {cell.instance_type: cell.allocatable for standing in standings.values() for cell in standing.cells}
 
 
 def _only(providers: frozenset[str]) -> str:

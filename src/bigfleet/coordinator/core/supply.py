@@ -5,8 +5,6 @@ Two shards' machines of one kind are interchangeable to the planner, so it judge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from bigfleet.coordinator.core.policy import Policy
@@ -38,29 +36,37 @@ class Offer(Struct):
 
 
 class Supply:
-    """Offers by kind. `take` uses them up."""
+    """Offers by kind: shards are added, then `close`d into order; the planner uses them up."""
 
-    def __init__(self, tables: Tables, standings: Mapping[int, Standing], policy: Policy, now: int) -> None:
-        resting = _cooling(tables, policy, now)
-        promised = _promised(tables)
+    def __init__(self, tables: Tables, policy: Policy, now: int) -> None:
+        self._policy = policy
+        self._cooling = _cooling(tables, policy, now)
+        self._promised = _promised(tables)
         self.kinds: dict[Kind, list[Offer]] = {}
-        for donor in sorted(standings):
-            for cell in standings[donor].cells:
-                if (donor, cell.instance_type, cell.zone) in resting or (donor, "", "") in resting:
-                    continue
+        self._by_shape: dict[tuple[str, str, bool], list[tuple[Kind, int]]] = {}
+
+    def add(self, donor: int, standing: Standing) -> None:
+        if (donor, "", "") in self._cooling:
+            return
+        for cell in standing.cells:
+            if self._cooling and (donor, cell.instance_type, cell.zone) in self._cooling:
+                continue
+            free = cell.count - int(cell.count * self._policy.margin)
+            if self._promised:
                 place = (donor, cell.instance_type, cell.zone, cell.speculative)
-                free = cell.count - int(cell.count * policy.margin) - promised.get(place, 0)
-                if promised.get(place):
-                    promised[place] = max(0, -free)
-                if free > 0:
-                    self.kinds.setdefault(_kind(cell), []).append(Offer(donor, free))
+                asked = min(free, self._promised.get(place, 0))
+                self._promised[place] = self._promised.get(place, 0) - asked
+                free -= asked
+            if free > 0:
+                self.kinds.setdefault(_kind(cell), []).append(Offer(donor, free))
+
+    def close(self) -> None:
         for offers in self.kinds.values():
             offers.sort(key=lambda offer: (-offer.count, offer.donor))
-        self._by_shape: dict[tuple[Shape, bool], list[tuple[Kind, int]]] = {}
 
     def fitting(self, deficit: Deficit, units: int, *, speculative: bool) -> list[tuple[Kind, int]]:
         """(kind, units one machine of it carries), the best for so many units first: least waste, then price, name."""
-        key = (shape_of(deficit), speculative)
+        key = (*shape_key(deficit), speculative)
         if key not in self._by_shape:
             self._by_shape[key] = [
                 (kind, carried)
@@ -78,6 +84,15 @@ def shape_of(deficit: Deficit) -> Shape:
         tuple(deficit.min_unit.items()),
         tuple((each.key, int(each.operator), each.values) for each in deficit.requirements),
     )
+
+
+def shape_key(deficit: Deficit) -> tuple[str, str]:
+    """What tells two shapes apart, as cheap texts: a profile and a unit."""
+    return deficit.fingerprint, deficit.min_unit.canonical
+
+
+def key_of_shape(shape: Shape) -> tuple[str, str]:
+    return shape.fingerprint, Resources(dict(shape.min_unit)).canonical
 
 
 def fits(deficit: Deficit, kind: Kind) -> bool:

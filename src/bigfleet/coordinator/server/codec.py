@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bigfleet.coordinator.core.planner import Drain
@@ -158,6 +159,12 @@ def _cell(message: coordinator_pb2.FreeCell) -> Cell | None:
 
 
 def _resources(quantities: Mapping[str, str], round_up: bool) -> Resources | None:
+    return _parsed(tuple(sorted(quantities.items())), round_up) if quantities else Resources.ZERO
+
+
+@lru_cache(maxsize=65_536)
+def _parsed(quantities: tuple[tuple[str, str], ...], round_up: bool) -> Resources | None:
+    """Thousands of reports name the same few sizes."""
     try:
         return Resources.parse(dict(quantities), round_up=round_up)
     except (QuantityError, ResourceError):

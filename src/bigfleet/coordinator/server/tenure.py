@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 HOUSEKEEPING_SECONDS = 1.0
+SLICE_SECONDS = 0.002
 
 
 class Tenure:
@@ -92,29 +93,31 @@ class Tenure:
     async def submit(self, command: do.Command) -> Applied:
         return await self.committer.submit(command)
 
-    def standings(self) -> dict[int, Standing]:
+    async def standings(self) -> dict[int, Standing]:
         """What registered shards reported last, read where it is new."""
-        for generation in [each for each in self.raw if each not in self.state.tables.generations]:
-            del self.raw[generation]
-            self._read.pop(generation, None)
-        for generation, (raw, _) in self.raw.items():
+        pause = _Pause()
+        for generation in [each for each in self._read if each not in self.state.tables.generations]:
+            del self._read[generation]
+            self.raw.pop(generation, None)
+        for generation, (raw, _) in list(self.raw.items()):
             known = self._read.get(generation)
             if known is None or known[0] is not raw:
-                message = coordinator_pb2.ShardReport.FromString(raw)
-                self._read[generation] = (raw, standing_of(message))
+                self._read[generation] = (raw, standing_of(coordinator_pb2.ShardReport.FromString(raw)))
+                await pause.if_long()
         return {generation: standing for generation, (_, standing) in self._read.items()}
 
     async def plan(self, now: int) -> None:
-        """Look once for capacity to move."""
-        begin = time.perf_counter()
-        drains = len(self.leader.instructions.drains())
-        commands = self.leader.rebalance(self.standings(), now)
-        self._metrics.count("moves_total", "preempt", len(self.leader.instructions.drains()) - drains)
+        """Look once for capacity to move, without keeping reports waiting."""
+        begin, pause = time.perf_counter(), _Pause()
+        planning = self.leader.planning(await self.standings(), now)
+        for _ in planning.steps():
+            await pause.if_long()
+        made = planning.plan
         self._metrics.observe("plan_seconds", time.perf_counter() - begin)
-        for command in commands:
-            if isinstance(command, do.Propose):
-                self._metrics.count("moves_total", "slots" if command.transfer.speculative else "idle")
-        await self._all(commands, now)
+        self._metrics.count("moves_total", "preempt", len(made.drains))
+        for transfer in made.transfers:
+            self._metrics.count("moves_total", "slots" if transfer.speculative else "idle")
+        await self._all(self.leader.concluded(made, now), now)
 
     async def _all(self, commands: Iterable[do.Command], now: int) -> None:
         for command in commands:
@@ -142,3 +145,15 @@ class Tenure:
         while True:
             await asyncio.sleep(seconds)
             await self.plan(time.time_ns())
+
+
+class _Pause:
+    """Lets others have the loop once this has had it for a while."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def if_long(self) -> None:
+        if time.perf_counter() - self._since > SLICE_SECONDS:
+            await asyncio.sleep(SLICE_SECONDS)
+            self._since = time.perf_counter()
