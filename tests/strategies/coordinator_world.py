@@ -18,7 +18,7 @@ from bigfleet.coordinator.core.leader import Leader
 from bigfleet.coordinator.core.ownership import IN_TRANSIT, owner_of
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.core.records import Phase, Row
-from bigfleet.coordinator.core.reports import TABLES, TRANSFERS, Ack, Cell, Deficit, Outcome, Report, Standing
+from bigfleet.coordinator.core.reports import TABLES, TRANSFERS, Ack, Cell, Deficit, Kind, Outcome, Report, Standing
 from bigfleet.coordinator.core.state import State
 from bigfleet.model.resources import Resources
 
@@ -256,7 +256,7 @@ class World:
             short = self.random.random() < 0.4
             deficit = Deficit("fp", (), UNIT, self.random.randrange(1, 5), priority=5, age=10**12)
             cells = tuple(
-                Cell("t", zone, False, sum(1 for each in mine if self.machines[each][ZONE] == zone), SIZE)
+                Cell(Kind("t", zone, False, SIZE), sum(1 for each in mine if self.machines[each][ZONE] == zone))
                 for zone in ("z0", "z1")
             )
             made[known.generation] = Standing(

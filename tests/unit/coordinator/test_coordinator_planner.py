@@ -11,7 +11,7 @@ from bigfleet.coordinator.core import commands as do
 from bigfleet.coordinator.core.planner import Plan, Rest, plan
 from bigfleet.coordinator.core.policy import MINUTE, SECOND, Policy
 from bigfleet.coordinator.core.records import Phase, Provider, Selector, Transfer
-from bigfleet.coordinator.core.reports import Cell, Deficit, Standing
+from bigfleet.coordinator.core.reports import Cell, Deficit, Kind, Standing
 from bigfleet.coordinator.core.state import State
 from bigfleet.coordinator.core.supply import shape_key, shape_of
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
@@ -33,7 +33,7 @@ def short(units: int = 4, cpu: int = 3, **fields: Any) -> Deficit:
 
 def free(count: int, size: Resources = SMALL, **fields: Any) -> Cell:
     defaults: dict[str, Any] = {"instance_type": "small" if size == SMALL else "big", "zone": "z", "speculative": False}
-    return Cell(count=count, allocatable=size, **{**defaults, **fields})
+    return Cell(Kind(allocatable=size, **{**defaults, **fields}), count)
 
 
 class Fleet:
@@ -221,7 +221,7 @@ def test_no_plan_takes_more_than_there_is_or_gives_more_than_is_missing(
     made = fleet.plan()
     assert made == fleet.plan(), "the same inputs give the same plan"
     for each in offers:
-        taken = [t.selector.count for t in made.transfers if t.selector.zone == each.zone]
+        taken = [t.selector.count for t in made.transfers if t.selector.zone == each.kind.zone]
         assert sum(taken) <= each.count - int(each.count * 0.1)
     for deficit in deficits:
         got = [t for t in made.transfers if t.shape == shape_of(deficit)]
@@ -232,7 +232,7 @@ def test_no_plan_takes_more_than_there_is_or_gives_more_than_is_missing(
 
 
 def _size(offers: tuple[Cell, ...], transfer: Transfer) -> Resources:
-    return next(each.allocatable for each in offers if each.zone == transfer.selector.zone)
+    return next(each.kind.allocatable for each in offers if each.kind.zone == transfer.selector.zone)
 
 
 def _fields(transfer: Transfer) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 A machine's owner is decided by the first ownership key for which its value is assigned, else by the default owner. So
 any change of a domain takes machines from somebody: those who may act on it today are awaited, nobody new acts before
-all of them have confirmed a table that says so; then the change is settled. Listings show the new owner at once.
+all of them have confirmed a table that says so; then the change is settled. Listings show the new owner at once. A
+confirmation counts once the shard has answered every transfer it was asked for: it may have let go of such machines.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Leader:
         commands = [command for ack in report.acks for command in self._answered(shard, ack, now)]
         commands += self._adopted(shard, report, now)
         commands += self._confirmed(shard)
-        commands += bindings_for(self.state.tables, self._reports(), shard, report, now)
+        commands += bindings_for(self.state.tables, self.heard.keys(), shard, report, now)
         return True, commands
 
     def refused(self, command: do.Command, now: int) -> list[do.Command]:
@@ -129,9 +129,6 @@ class Leader:
             if shard.tables and not halted(self.state.tables, shard):
                 yield generation
 
-    def _reports(self) -> Mapping[int, Report]:
-        return {generation: heard.report for generation, heard in self.heard.items()}
-
     def _answered(self, shard: Shard, ack: Ack, now: int) -> list[do.Command]:
         if ack.instruction.startswith(TRANSFER):
             return self._transfer_answered(shard, ack, now)
@@ -162,7 +159,9 @@ class Leader:
 
     def _drain_answered(self, shard: Shard, ack: Ack, now: int) -> list[do.Command]:
         drain = self.instructions.drain_asked(shard.generation, ack.instruction)
-        if drain is None or ack.outcome is Outcome.REJECTED_STALE:
+        changing = shard.generation in self.state.tables.waiting
+        if drain is None or changing or ack.outcome is Outcome.REJECTED_STALE:
+            # Asked again later: a shard whose domains change hands gives nothing until that is settled.
             return []
         if ack.outcome is Outcome.FAILED and self.instructions.failed(shard.generation, ack.instruction, now):
             return []
@@ -220,7 +219,13 @@ class Leader:
         if not self.state.tables.generations[generation].tables:
             return (generation, *place) not in self.state.tables.withdrawn
         heard = self.heard.get(generation)
-        return heard is not None and heard.report.version >= revision
+        return heard is not None and heard.report.version >= revision and not self._may_let_go(generation)
+
+    def _may_let_go(self, generation: int) -> bool:
+        """Whether it was asked for machines and has not answered: it may have let some go, of whatever domain."""
+        tables = self.state.tables
+        asked = (tables.transfers[name] for name in tables.open.get(generation, ()))
+        return any(each.phase is Phase.PROPOSED and each.donor == generation for each in asked)
 
     def _rest(self, donor: int, recipient: int, shape: Shape, tier: int, now: int) -> None:
         self._rests[Rest(donor, recipient, key_of_shape(shape), tier)] = now + self.policy.rest

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.coordinator.core.records import Phase, Selector, Shape, Transfer
-from bigfleet.coordinator.core.reports import Deficit, Standing
+from bigfleet.coordinator.core.reports import Deficit, Kind, Standing
 from bigfleet.coordinator.core.supply import (
-    Kind,
     Offer,
     Supply,
     allows,
@@ -156,7 +155,7 @@ class Planning:
         standing = self._standings[shard]
         self._supply.add(shard, standing)
         for cell in standing.cells:
-            self._sizes[cell.instance_type] = cell.allocatable
+            self._sizes[cell.kind.instance_type] = cell.kind.allocatable
         self._folded[shard] = fold(standing.deficits)
         for each in self._folded[shard]:
             units = (each.units or 1) - self._coming.get((shard, shape_key(each)), 0)
@@ -251,7 +250,7 @@ class Planning:
     def _bound(self, standing: Standing) -> list[tuple[str, int]]:
         free: dict[str, int] = {}
         for cell in standing.cells:
-            free[cell.instance_type] = free.get(cell.instance_type, 0) + cell.count
+            free[cell.kind.instance_type] = free.get(cell.kind.instance_type, 0) + cell.count
         return [(name, total - free.get(name, 0)) for name, total in standing.totals]
 
     def _carried(self, deficit: Deficit, instance_type: str) -> int:

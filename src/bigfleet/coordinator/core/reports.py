@@ -66,18 +66,23 @@ class Report(Struct, frozen=True):
         return TABLES in self.capabilities
 
 
-class Cell(Struct, frozen=True):
-    """Free machines of one shard that differ in nothing the planner looks at."""
+class Kind(Struct, frozen=True, cache_hash=True):
+    """What a free machine is to somebody who looks for one."""
 
     instance_type: str
     zone: str
     speculative: bool
-    count: int
     allocatable: Resources
     price: float = 0.0
     probability: float = 0.0
     provider: str = ""
-    capacity_type: int = 0
+
+
+class Cell(Struct, frozen=True):
+    """How many free machines of a kind a shard has."""
+
+    kind: Kind
+    count: int
 
 
 class Deficit(Struct, frozen=True):
@@ -108,6 +113,5 @@ class Standing(Struct, frozen=True):
     deficits: tuple[Deficit, ...] = ()
     cells: tuple[Cell, ...] = ()
     totals: tuple[tuple[str, int], ...] = ()
-    zones: tuple[tuple[str, int], ...] = ()
     providers: frozenset[str] = frozenset()
     machines: int = 0

@@ -9,23 +9,11 @@ from msgspec import Struct
 
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.coordinator.core.records import Phase, Shape
-from bigfleet.coordinator.core.reports import Cell, Deficit, Standing
+from bigfleet.coordinator.core.reports import Deficit, Kind, Standing
 from bigfleet.coordinator.core.tables import Tables
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.penalty import PINNED
 from bigfleet.model.resources import Resources
-
-
-class Kind(Struct, frozen=True):
-    """What a free machine is to somebody who looks for one."""
-
-    instance_type: str
-    zone: str
-    speculative: bool
-    provider: str
-    allocatable: Resources
-    price: float
-    probability: float
 
 
 class Offer(Struct):
@@ -42,23 +30,26 @@ class Supply:
         self._policy = policy
         self._cooling = _cooling(tables, policy, now)
         self._promised = _promised(tables)
+        # Shards whose domains are changing hands are asked for nothing until that is settled.
+        self._changing = frozenset(tables.waiting)
         self.kinds: dict[Kind, list[Offer]] = {}
         self._by_shape: dict[tuple[str, str, bool], list[tuple[Kind, int]]] = {}
 
     def add(self, donor: int, standing: Standing) -> None:
-        if (donor, "", "") in self._cooling:
+        if donor in self._changing or (donor, "", "") in self._cooling:
             return
         for cell in standing.cells:
-            if self._cooling and (donor, cell.instance_type, cell.zone) in self._cooling:
+            kind = cell.kind
+            if self._cooling and (donor, kind.instance_type, kind.zone) in self._cooling:
                 continue
             free = cell.count - int(cell.count * self._policy.margin)
             if self._promised:
-                place = (donor, cell.instance_type, cell.zone, cell.speculative)
+                place = (donor, kind.instance_type, kind.zone, kind.speculative)
                 asked = min(free, self._promised.get(place, 0))
                 self._promised[place] = self._promised.get(place, 0) - asked
                 free -= asked
             if free > 0:
-                self.kinds.setdefault(_kind(cell), []).append(Offer(donor, free))
+                self.kinds.setdefault(kind, []).append(Offer(donor, free))
 
     def close(self) -> None:
         for offers in self.kinds.values():
@@ -126,18 +117,6 @@ def machines_for(deficit: Deficit, units: int, carried: int, allocatable: Resour
         -(-amount // allocatable.get(name)) for name, amount in deficit.resources.items() if allocatable.get(name)
     )
     return max(wanted, default=0)
-
-
-def _kind(cell: Cell) -> Kind:
-    return Kind(
-        cell.instance_type,
-        cell.zone,
-        cell.speculative,
-        cell.provider,
-        cell.allocatable,
-        cell.price,
-        cell.probability,
-    )
 
 
 def _preference(deficit: Deficit, units: int, kind: Kind, carried: int) -> tuple[float, float, str, str, str]:

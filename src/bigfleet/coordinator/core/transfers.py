@@ -26,6 +26,11 @@ def propose(tables: Tables, command: do.Propose) -> None:
             raise Refused(Code.NOT_FOUND, f"coordinator: shard not found: generation {generation}")
     if transfer.donor == transfer.recipient:
         raise Refused(Code.INVALID, f"coordinator: transfer {transfer.id} has one shard as donor and recipient")
+    if transfer.donor in tables.waiting:
+        # It may have let a machine go that a domain is about to give to somebody else.
+        raise Refused(
+            Code.CONFLICT, f"coordinator: transfer {transfer.id} asks a shard whose domains are changing hands"
+        )
     if not transfer.id or transfer.id in tables.transfers:
         raise Refused(Code.EXISTS, f"coordinator: transfer already proposed: {transfer.id}")
     wanted = len(transfer.machines) or transfer.selector.count

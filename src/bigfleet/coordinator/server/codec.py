@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bigfleet.coordinator.core.planner import Drain
 from bigfleet.coordinator.core.policy import SECOND
 from bigfleet.coordinator.core.records import Domain, Selector, Shape, Transfer, Withdrawn
-from bigfleet.coordinator.core.reports import Ack, Cell, Deficit, Outcome, Report, ReportedCluster, Standing
+from bigfleet.coordinator.core.reports import Ack, Cell, Deficit, Kind, Outcome, Report, ReportedCluster, Standing
 from bigfleet.model.quantity import QuantityError
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import ResourceError, Resources
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 # Ages of shards that report cycles only.
 NOMINAL_CYCLE = 10 * SECOND
+CACHED = 65_536
 _OUTCOMES = {int(each): each for each in Outcome}
 _OPERATORS = {int(each): each for each in Operator}
 
@@ -55,7 +58,7 @@ def report_of(message: coordinator_pb2.ShardReport) -> Report:
 
 
 def standing_of(message: coordinator_pb2.ShardReport) -> Standing:
-    """The heavy half. A shortfall or cell that cannot be read is left out: it moves nothing."""
+    """The heavy half, of a message nobody else needs. What cannot be read is left out: it moves nothing."""
     summary = message.summary
     deficits = [deficit for each in message.shortfalls if (deficit := _deficit(each)) is not None]
     cells = [cell for each in summary.free_cells if (cell := _cell(each)) is not None]
@@ -63,7 +66,6 @@ def standing_of(message: coordinator_pb2.ShardReport) -> Standing:
         deficits=tuple(deficits),
         cells=tuple(cells),
         totals=tuple(sorted(summary.per_instance_type_counts.items())),
-        zones=tuple(sorted(summary.per_zone_counts.items())),
         providers=frozenset(message.providers),
         machines=summary.total_machines,
     )
@@ -121,6 +123,16 @@ def _selector(selector: Selector, shape: Shape, provider: str) -> coordinator_pb
 
 
 def _deficit(message: coordinator_pb2.Shortfall) -> Deficit | None:
+    """All but its age is the same from report to report, so it is read once per text of bytes."""
+    age = message.age_seconds * SECOND if message.fingerprint else message.age_cycles * NOMINAL_CYCLE
+    message.age_seconds = message.age_cycles = 0
+    known = _ageless(message.SerializeToString())
+    return None if known is None else replace(known, age=age)
+
+
+@lru_cache(maxsize=CACHED)
+def _ageless(raw: bytes) -> Deficit | None:
+    message = coordinator_pb2.Shortfall.FromString(raw)
     units = message.units - message.coming if message.units else 0
     unit, resources = _resources(message.min_unit, True), _resources(message.deficit.resources, True)
     if unit is None or resources is None or (message.units and units <= 0):
@@ -136,35 +148,36 @@ def _deficit(message: coordinator_pb2.Shortfall) -> Deficit | None:
         resources=resources,
         priority=message.priority,
         bucket=message.interruption_penalty_bucket,
-        age=message.age_seconds * SECOND if message.fingerprint else message.age_cycles * NOMINAL_CYCLE,
         constrained=message.topology_constrained,
     )
 
 
 def _cell(message: coordinator_pb2.FreeCell) -> Cell | None:
+    count = message.count
+    message.count = 0
+    kind = _kind(message.SerializeToString())
+    return None if kind is None or count <= 0 else Cell(kind, count)
+
+
+@lru_cache(maxsize=CACHED)
+def _kind(raw: bytes) -> Kind | None:
+    """Thousands of reports name the same kinds."""
+    message = coordinator_pb2.FreeCell.FromString(raw)
     allocatable = _resources(message.allocatable, False)
-    if allocatable is None or message.count <= 0:
+    if allocatable is None:
         return None
-    return Cell(
+    return Kind(
         instance_type=message.instance_type,
         zone=message.zone,
         speculative=message.state == provider_pb2.MACHINE_STATE_SPECULATIVE,
-        count=message.count,
         allocatable=allocatable,
         price=message.price_per_hour,
         probability=message.interruption_probability,
         provider=message.provider,
-        capacity_type=int(message.capacity_type),
     )
 
 
 def _resources(quantities: Mapping[str, str], round_up: bool) -> Resources | None:
-    return _parsed(tuple(sorted(quantities.items())), round_up) if quantities else Resources.ZERO
-
-
-@lru_cache(maxsize=65_536)
-def _parsed(quantities: tuple[tuple[str, str], ...], round_up: bool) -> Resources | None:
-    """Thousands of reports name the same few sizes."""
     try:
         return Resources.parse(dict(quantities), round_up=round_up)
     except (QuantityError, ResourceError):
