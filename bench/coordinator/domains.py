@@ -29,7 +29,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         endpoints: tuple[str, ...] = ()
         if options.store == "etcd":
-            etcd = EtcdCluster(folder / "etcd")
+            etcd = EtcdCluster(folder / "etcd", synced=True)
             etcd.start()
             stack.callback(etcd.stop)
             endpoints = etcd.endpoints

@@ -20,12 +20,14 @@ from tools.coordinators import Coordinators, Writer
 from tools.etcd import EtcdCluster
 
 P99_S = 2.0
+# What the old leader had answered has been read by then.
+ANSWERED = 0.1
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        etcd = EtcdCluster(folder / "etcd", options.members)
+        etcd = EtcdCluster(folder / "etcd", options.members, synced=True)
         etcd.start()
         stack.callback(etcd.stop)
         fleet = Coordinators(folder / "coordinators", etcd.endpoints)
@@ -60,6 +62,7 @@ async def _killed(fleet: Coordinators, writer: Writer) -> float:
     leader = fleet.leader()
     begin = time.monotonic()
     leader.kill()
+    await asyncio.sleep(ANSWERED)
     took = await writer.wait_for_progress(1) - begin
     await asyncio.to_thread(leader.start)
     await asyncio.to_thread(leader.told, "coordinator listening")
@@ -73,6 +76,7 @@ async def _frozen(fleet: Coordinators, writer: Writer) -> float:
     leader = fleet.leader()
     begin = time.monotonic()
     leader.hang()
+    await asyncio.sleep(ANSWERED)
     took = await writer.wait_for_progress(1) - begin
     leader.go_on()
     await asyncio.sleep(2.0)
