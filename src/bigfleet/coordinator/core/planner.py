@@ -226,6 +226,8 @@ class Planning:
                 continue
             for instance_type, bound in self._bound(standing):
                 carried = self._carried(wanted.deficit, instance_type)
+                if self._supply.cools(donor, instance_type):
+                    continue
                 if bound > 0 and carried and allows(wanted.deficit, INSTANCE_TYPE_LABEL, instance_type):
                     candidates.append((-bound, self._names[donor], instance_type, donor, carried))
         if not candidates:

@@ -36,11 +36,11 @@ class Supply:
         self._by_shape: dict[tuple[str, str, bool], list[tuple[Kind, int]]] = {}
 
     def add(self, donor: int, standing: Standing) -> None:
-        if donor in self._changing or (donor, "", "") in self._cooling:
+        if donor in self._changing:
             return
         for cell in standing.cells:
             kind = cell.kind
-            if self._cooling and (donor, kind.instance_type, kind.zone) in self._cooling:
+            if self._cooling and self.cools(donor, kind.instance_type, kind.zone):
                 continue
             free = cell.count - int(cell.count * self._policy.margin)
             if self._promised:
@@ -50,6 +50,12 @@ class Supply:
                 free -= asked
             if free > 0:
                 self.kinds.setdefault(kind, []).append(Offer(donor, free))
+
+    def cools(self, donor: int, instance_type: str, zone: str = "") -> bool:
+        """Whether it received such machines too lately to give any; without a zone, in any zone."""
+        if not zone:
+            return any(place[:2] == (donor, instance_type) for place in self._cooling)
+        return (donor, instance_type, zone) in self._cooling or (donor, instance_type, "") in self._cooling
 
     def close(self) -> None:
         for offers in self.kinds.values():
