@@ -156,6 +156,38 @@ async def test_reports_of_an_earlier_life_or_out_of_order_say_nothing(tmp_path: 
         assert known.summary.total_machines == 1
 
 
+async def test_a_report_that_brings_nothing_new_costs_no_commit(tmp_path: Path) -> None:
+    async with coordinator(tmp_path) as asked:
+        peer = Peer(asked.stub, "s0", capabilities=OURS)
+        await peer.obey(clusters=[pb.ReportedCluster(cluster_id="c", connected=True)])
+        revision = asked.tables.meta.revision
+        for _ in range(20):
+            await peer.obey(
+                clusters=[pb.ReportedCluster(cluster_id="c", connected=True)],
+                shortfalls=[pb.Shortfall(priority=1)],
+                summary=pb.ShardSummary(total_machines=3),
+            )
+        assert asked.tables.meta.revision == revision
+
+
+async def test_a_new_shard_gets_its_share_of_the_zones_that_hold_free_machines_only(tmp_path: Path) -> None:
+    async with coordinator(tmp_path) as asked:
+        first, second = (Peer(asked.stub, name, capabilities=OURS) for name in ("s0", "s1"))
+        summary = pb.ShardSummary(total_machines=8, per_zone_counts={"a": 2, "b": 2, "c": 2, "busy": 2})
+        for zone in ("a", "b", "c"):
+            summary.free_cells.add(instance_type="t", zone=zone, state=3, count=2)
+        await first.obey(summary=summary)
+        await second.obey()
+        tenure = asked.process.replica.tenure
+        assert tenure is not None
+        for _ in range(2):
+            await tenure.plan(tenure.leader.heard[1].at)
+        listed = (await asked.stub.ListDomainAssignments(pb.ListDomainAssignmentsRequest())).assignments
+        assert [(each.shard_id, each.topology_value) for each in listed] == [("s1", "a")], (
+            "once, and its share of three"
+        )
+
+
 async def test_an_empty_report_clears_the_shortfalls(tmp_path: Path) -> None:
     async with coordinator(tmp_path) as asked:
         peer = Peer(asked.stub, "s0")

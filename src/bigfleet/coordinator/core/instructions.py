@@ -103,6 +103,13 @@ class Instructions:
             for key in [key for key in known if key[0] == generation]:
                 del known[key]
 
+    def prune(self, tables: Tables) -> None:
+        """Forget the numbers of transfers that ended without an answer."""
+        known = {TRANSFER + name for name in tables.transfers}
+        for index in (self._retries, self._sequences):
+            for key in [key for key in index if key[1].startswith(TRANSFER) and key[1] not in known]:
+                del index[key]
+
     def _all(self, tables: Tables, shard: Shard) -> list[Instruction]:
         found = [
             Instruction(TRANSFER + each.id, Payload.REASSIGN if each.speculative else Payload.TRANSFER, each)

@@ -19,6 +19,7 @@ from bigfleet.coordinator.core.planner import Drain, Plan, Planning, Rest
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.coordinator.core.records import Phase, Shape, Shard, Transfer
 from bigfleet.coordinator.core.reports import TRANSFERS, Ack, Outcome, Report, Standing
+from bigfleet.coordinator.core.slices import initial_slices
 from bigfleet.coordinator.core.state import State
 from bigfleet.coordinator.core.supply import key_of_shape
 
@@ -93,6 +94,7 @@ class Leader:
         for generation in [each for each in self.heard if each not in tables.generations]:
             del self.heard[generation]
             self.instructions.forget(generation)
+        self.instructions.prune(tables)
         self._rests = {rest: until for rest, until in self._rests.items() if until > now}
         for drain in self.instructions.drains():
             if drain.recipient not in tables.generations or drain.donor not in tables.generations:
@@ -101,6 +103,7 @@ class Leader:
         for transfer in sorted(tables.transfers.values(), key=lambda each: each.id):
             if transfer.phase is Phase.PROPOSED and transfer.deadline <= now:
                 self._rest(transfer.donor, transfer.recipient, transfer.shape, _tier(transfer), now)
+                self.instructions.done(transfer.donor, TRANSFER + transfer.id)
                 late.append(do.CallOff(transfer.id))
         return [*late, do.Sweep()] if tables.dead else late
 
@@ -116,6 +119,14 @@ class Leader:
         for drain in plan.drains:
             self.instructions.drain(drain)
         return [do.Propose(self._named(transfer, now, self.policy.release_within)) for transfer in plan.transfers]
+
+    def slices(self, standings: Mapping[int, Standing], now: int) -> list[do.Command]:
+        """What shards that own nothing get to begin with; once everybody registered was heard."""
+        tables = self.state.tables
+        heard = {each for each, told in self.heard.items() if told.at >= now - self.policy.fresh}
+        if not self.policy.initial_slices or not tables.generations.keys() <= heard:
+            return []
+        return initial_slices(tables, {each: standings[each] for each in tables.generations if each in standings})
 
     def resting(self, now: int) -> int:
         return sum(1 for until in self._rests.values() if until > now)

@@ -34,4 +34,6 @@ class Policy(Struct, frozen=True):
     retry_max: int = 30 * SECOND
     max_moves: int = 256
     slots: bool = True
+    # New shards get a share of the zones that hold free machines only.
+    initial_slices: bool = True
     preempt: bool = True

@@ -113,5 +113,6 @@ class Standing(Struct, frozen=True):
     deficits: tuple[Deficit, ...] = ()
     cells: tuple[Cell, ...] = ()
     totals: tuple[tuple[str, int], ...] = ()
+    zones: tuple[tuple[str, int], ...] = ()
     providers: frozenset[str] = frozenset()
     machines: int = 0

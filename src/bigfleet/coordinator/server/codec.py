@@ -66,6 +66,7 @@ def standing_of(message: coordinator_pb2.ShardReport) -> Standing:
         deficits=tuple(deficits),
         cells=tuple(cells),
         totals=tuple(sorted(summary.per_instance_type_counts.items())),
+        zones=tuple(sorted(summary.per_zone_counts.items())),
         providers=frozenset(message.providers),
         machines=summary.total_machines,
     )

@@ -109,7 +109,8 @@ class Tenure:
     async def plan(self, now: int) -> None:
         """Look once for capacity to move, without keeping reports waiting."""
         begin, pause = time.perf_counter(), _Pause()
-        planning = self.leader.planning(await self.standings(), now)
+        standings = await self.standings()
+        planning = self.leader.planning(standings, now)
         for _ in planning.steps():
             await pause.if_long()
         made = planning.plan
@@ -118,6 +119,7 @@ class Tenure:
         for transfer in made.transfers:
             self._metrics.count("moves_total", "slots" if transfer.speculative else "idle")
         await self._all(self.leader.concluded(made, now), now)
+        await self._all(self.leader.slices(standings, now), now)
 
     async def _all(self, commands: Iterable[do.Command], now: int) -> None:
         for command in commands:
