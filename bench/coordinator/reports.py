@@ -60,12 +60,13 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         "report_bytes": shards[0].size,
         "registered_all_s": round(registered, 2),
         "reports": len(samples),
+        "reports_failed": sum(shard.failed for shard in shards),
         "reports_per_s": round(len(samples) / lasted, 1),
         "leader_processor_percent": round(100 * spent / lasted, 1),
         "report_ms": times,
         "report_p99_ms": times["p99"],
         "resident_mib": round(resident / 2**20, 1),
-        "limits": {"leader_processor_percent": PROCESSOR_PERCENT, "report_p99_ms": P99_MS},
+        "limits": {"leader_processor_percent": PROCESSOR_PERCENT, "report_p99_ms": P99_MS, "reports_failed": 0},
     }
 
 
@@ -78,6 +79,7 @@ class Reporting:
         self._interval = options.interval
         self._offset = options.interval * number / options.shards
         self.size = self._message.ByteSize()
+        self.failed = 0
 
     async def report(self) -> None:
         self._message.cycle += 1
@@ -90,7 +92,10 @@ class Reporting:
         while due < until:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             begin = time.perf_counter()
-            await self.report()
+            try:
+                await self.report()
+            except grpc.aio.AioRpcError:
+                self.failed += 1
             samples.append(time.perf_counter() - begin)
             due += self._interval
 

@@ -6,7 +6,6 @@ registered shard has is dead without being touched. That is how removing a shard
 
 from __future__ import annotations
 
-import json
 from enum import IntEnum, StrEnum
 from typing import Any, ClassVar
 
@@ -253,4 +252,4 @@ def read(table: str, value: bytes) -> Record | None:
 
 def key_of(*parts: str) -> str:
     """Several texts as one key that no other texts give."""
-    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return msgspec.json.encode(parts).decode()

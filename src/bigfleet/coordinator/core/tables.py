@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -140,9 +141,13 @@ class Tables:
 
     def bury(self, shard: Shard) -> None:
         """Remove a shard: one row. All that pointed at it dies with it and is swept later."""
+        gone = shard.generation
         self.drop(shard)
-        dependants: list[Record] = [*self.clusters.values(), *self.domains.values(), *self.withdrawn.values()]
-        dependants += self.transfers.values()
+        named = {*self.owned.get(gone, ()), *self.waiting.get(gone, ())}
+        dependants: list[Record] = [self.domains[place] for place in sorted(named)]
+        dependants += [each for each in self.clusters.values() if each.holder == gone]
+        dependants += [each for each in self.withdrawn.values() if each.holder == gone]
+        dependants += [each for each in self.transfers.values() if gone in (each.donor, each.recipient)]
         for record in dependants:
             alive = self._alive(record)
             if alive is record:
@@ -155,7 +160,7 @@ class Tables:
 
     def sweep(self, limit: int) -> None:
         """Erase rows of the dead."""
-        for place in list(self.dead)[:limit]:
+        for place in list(islice(self.dead, limit)):
             self._log(Row(*place))
 
     def _alive(self, record: Record) -> Record | None:
