@@ -57,6 +57,7 @@ def test_it_is_ready_tells_its_metrics_and_stops_with_zero(tmp_path: Path) -> No
         (("--listen", "nowhere"), "nowhere"),
         (("--listen", "0.0.0.0:0"), "in plaintext"),
         (("--lease", "1s"), "--lease"),
+        (("--etcd-endpoints", "127.0.0.1:1"), "--advertise-addr"),
     ],
 )
 def test_a_bad_flag_is_one_sentence_and_exit_code_one(tmp_path: Path, flags: tuple[str, str], sentence: str) -> None:

@@ -154,6 +154,9 @@ async def test_reports_of_an_earlier_life_or_out_of_order_say_nothing(tmp_path: 
         assert not (await stale.report(summary=pb.ShardSummary(total_machines=99))).acknowledged
         (known,) = (await asked.stub.ListShardReports(pb.ListShardReportsRequest())).reports
         assert known.summary.total_machines == 1
+        await peer.report()
+        again = Peer(asked.stub, "s0", epoch=2)
+        assert (await again.report()).acknowledged, "a shard that keeps no epoch begins anew with cycle 1"
 
 
 async def test_a_report_that_brings_nothing_new_costs_no_commit(tmp_path: Path) -> None:

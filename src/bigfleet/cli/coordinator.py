@@ -89,7 +89,7 @@ def coordinator(
 
     Several replicas share an etcd and elect one leader; the others refer callers to it:
 
-        bigfleet coordinator --id node-1 --etcd-endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
+        bigfleet coordinator --id node-1 --advertise-addr node-1:7790 --etcd-endpoints 10.0.0.1:2379,10.0.0.2:2379
 
     Shards run without it; what stops meanwhile is rebalancing and changes of ownership.
     """

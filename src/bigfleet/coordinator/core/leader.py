@@ -50,6 +50,8 @@ class Leader:
         known = self.state.tables.shards.get(report.shard)
         if known is None:
             return [do.AddShard(report.shard, report.address, now, report.tables)]
+        if self._overtaken(known.generation, report):
+            return []
         moved = bool(report.address) and report.address != known.address
         if moved or report.tables != known.tables:
             return [do.UpdateShard(report.shard, report.address, report.tables)]
@@ -62,7 +64,7 @@ class Leader:
         """
         shard = self.state.tables.shards[report.shard]
         last = self.heard.get(shard.generation)
-        if last is not None and (report.epoch, report.cycle) < (last.report.epoch, last.report.cycle):
+        if self._overtaken(shard.generation, report):
             return False, []
         if last is None or last.report.epoch != report.epoch or report.cycle <= 1:
             self.instructions.restarted(shard.generation)
@@ -130,6 +132,13 @@ class Leader:
 
     def resting(self, now: int) -> int:
         return sum(1 for until in self._rests.values() if until > now)
+
+    def _overtaken(self, generation: int, report: Report) -> bool:
+        """Whether a later report was heard. The first cycle of an equal epoch is a restart that kept no epoch."""
+        last = self.heard.get(generation)
+        if last is None or (report.cycle <= 1 and report.epoch == last.report.epoch):
+            return False
+        return (report.epoch, report.cycle) < (last.report.epoch, last.report.cycle)
 
     def _partners(self, now: int) -> Iterator[int]:
         """Shards that take part: heard lately, able to transfer, and not held by a switch."""

@@ -24,10 +24,12 @@ from bigfleet.coordinator.core.records import (
     Record,
     Row,
     Shard,
+    Table,
     Transfer,
     Withdrawn,
     erased,
     kept,
+    key_of,
     read,
 )
 
@@ -53,9 +55,9 @@ class Tables:
         # Topology key → generations that domains of this key name, as owner or awaited.
         self.claims: dict[str, Counter[int]] = {}
         # Generation → domains that wait for its confirmation, transfers that are not over, domains it owns.
-        self.waiting: dict[int, set[tuple[str, str]]] = {}
-        self.open: dict[int, set[str]] = {}
-        self.owned: dict[int, set[tuple[str, str]]] = {}
+        self.waiting: dict[int, dict[tuple[str, str], None]] = {}
+        self.open: dict[int, dict[str, None]] = {}
+        self.owned: dict[int, dict[tuple[str, str], None]] = {}
         # Stored rows that stand for nothing, in the order they died.
         self.dead: dict[tuple[str, str], None] = {}
         self._written: dict[tuple[str, str], Row] = {}
@@ -143,8 +145,9 @@ class Tables:
         """Remove a shard: one row. All that pointed at it dies with it and is swept later."""
         gone = shard.generation
         self.drop(shard)
-        named = {*self.owned.get(gone, ()), *self.waiting.get(gone, ())}
-        dependants: list[Record] = [self.domains[place] for place in sorted(named)]
+        self._bury_settled(gone)
+        named = {**self.owned.get(gone, {}), **self.waiting.get(gone, {})}
+        dependants: list[Record] = [self.domains[place] for place in named]
         dependants += [each for each in self.clusters.values() if each.holder == gone]
         dependants += [each for each in self.withdrawn.values() if each.holder == gone]
         dependants += [each for each in self.transfers.values() if gone in (each.donor, each.recipient)]
@@ -157,6 +160,24 @@ class Tables:
                 self.dead[record.table.value, record.key] = None
             else:
                 self._place(alive)
+
+    def _bury_settled(self, gone: int) -> None:
+        """The domains that wait for nobody, all at once: there may be a hundred thousand, and a lease to keep."""
+        claims: Counter[str] = Counter()
+        left: dict[tuple[str, str], None] = {}
+        for place in self.owned.pop(gone, {}):
+            if self.domains[place].awaiting:
+                left[place] = None
+                continue
+            del self.domains[place]
+            claims[place[0]] += 1
+            self.dead[Table.DOMAIN.value, key_of(*place)] = None
+        if left:
+            self.owned[gone] = left
+        for key, count in claims.items():
+            self.claims[key][gone] -= count
+            if not self.claims[key][gone]:
+                del self.claims[key][gone]
 
     def sweep(self, limit: int) -> None:
         """Erase rows of the dead."""
@@ -233,9 +254,9 @@ class Tables:
             self._remove_domain(old)
         self.domains[place] = domain
         self.claims.setdefault(domain.topology_key, Counter()).update((domain.holder, *domain.awaiting))
-        self.owned.setdefault(domain.holder, set()).add(place)
+        self.owned.setdefault(domain.holder, {})[place] = None
         for generation in domain.awaiting:
-            self.waiting.setdefault(generation, set()).add(place)
+            self.waiting.setdefault(generation, {})[place] = None
 
     def _remove_domain(self, domain: Domain) -> None:
         claims = self.claims[domain.topology_key]
@@ -256,7 +277,7 @@ class Tables:
                 self.moved.setdefault(machine, {})[transfer.provider] = transfer.id
         if transfer.phase is not Phase.ADOPTED:
             for generation in (transfer.donor, transfer.recipient):
-                self.open.setdefault(generation, set()).add(transfer.id)
+                self.open.setdefault(generation, {})[transfer.id] = None
 
     def _remove_transfer(self, transfer: Transfer) -> None:
         for machine in transfer.machines:
@@ -269,9 +290,9 @@ class Tables:
             _discard(self.open, generation, transfer.id)
 
 
-def _discard(index: dict[int, set[T]], generation: int, member: T) -> None:
+def _discard(index: dict[int, dict[T, None]], generation: int, member: T) -> None:
     members = index.get(generation)
     if members is not None:
-        members.discard(member)
+        members.pop(member, None)
         if not members:
             del index[generation]

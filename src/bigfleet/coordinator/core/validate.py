@@ -39,8 +39,8 @@ def _references(tables: Tables) -> Iterator[str]:
 
 def _domains(tables: Tables) -> Iterator[str]:
     claims: dict[str, Counter[int]] = {}
-    waiting: dict[int, set[tuple[str, str]]] = {}
-    owned: dict[int, set[tuple[str, str]]] = {}
+    waiting: dict[int, dict[tuple[str, str], None]] = {}
+    owned: dict[int, dict[tuple[str, str], None]] = {}
     for place, domain in tables.domains.items():
         if place != (domain.topology_key, domain.value) or not all(place):
             yield f"domain {domain.text} is filed under {place}"
@@ -48,9 +48,9 @@ def _domains(tables: Tables) -> Iterator[str]:
             yield f"domain {domain.text} is assigned to no registered shard and awaits nobody"
         if domain.holder in domain.awaiting:
             yield f"domain {domain.text} awaits its own owner"
-        owned.setdefault(domain.holder, set()).add(place)
+        owned.setdefault(domain.holder, {})[place] = None
         for generation in domain.awaiting:
-            waiting.setdefault(generation, set()).add(place)
+            waiting.setdefault(generation, {})[place] = None
         claims.setdefault(domain.topology_key, Counter()).update((domain.holder, *domain.awaiting))
     if {key: count for key, count in tables.claims.items() if count} != claims:
         yield "the index of claims is wrong"
@@ -60,13 +60,13 @@ def _domains(tables: Tables) -> Iterator[str]:
 
 def _transfers(tables: Tables) -> Iterator[str]:
     moved: dict[str, dict[str, str]] = {}
-    unfinished: dict[int, set[str]] = {}
+    unfinished: dict[int, dict[str, None]] = {}
     for transfer in tables.transfers.values():
         if transfer.recipient not in tables.generations or transfer.donor == transfer.recipient:
             yield f"transfer {transfer.id} has no recipient"
         if transfer.phase is not Phase.ADOPTED:
             for generation in (transfer.donor, transfer.recipient):
-                unfinished.setdefault(generation, set()).add(transfer.id)
+                unfinished.setdefault(generation, {})[transfer.id] = None
         if transfer.phase is Phase.PROPOSED:
             if transfer.donor not in tables.generations:
                 yield f"transfer {transfer.id} is proposed to no registered shard"

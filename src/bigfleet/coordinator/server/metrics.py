@@ -25,7 +25,7 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
-    Family("raft_term", "gauge", "Term of this replica's leadership; what it last saw on a follower."),
+    Family("raft_term", "gauge", "Term of the leader, as this replica knows it."),
     Family("apply_total", "counter", "Commands by outcome.", "outcome"),
     Family("pending_instructions", "gauge", "Instructions a shard has not answered.", "shard"),
     Family("leader", "gauge", "1 while this replica leads."),

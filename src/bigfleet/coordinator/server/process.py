@@ -21,7 +21,9 @@ from bigfleet.coordinator.server.replica import Replica
 from bigfleet.coordinator.server.service import CoordinatorService
 from bigfleet.coordinator.stores.sqlite import SqliteStore
 from bigfleet.transport import Server
+from bigfleet.transport.address import split
 from bigfleet.transport.endpoints import HttpEndpoints
+from bigfleet.transport.errors import TransportError
 
 if TYPE_CHECKING:
     from bigfleet.coordinator.server.settings import CoordinatorSettings
@@ -31,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 PUBLISH_SECONDS = 1.0
 NOBODY = "no leader observed"
+_EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 async def run_coordinator(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
@@ -68,6 +71,7 @@ class CoordinatorProcess:
     async def opened(cls, settings: CoordinatorSettings) -> AsyncIterator[CoordinatorProcess]:
         """A coordinator whose address is bound and whose store is open; closed in order at the end of the block."""
         async with AsyncExitStack() as stack:
+            _require_reachable(settings)
             server = Server(settings.listen, tls=settings.tls, insecure=settings.insecure, require_identity=False)
             stack.push_async_callback(server.stop, 0)
             store = open_store(settings, settings.advertise_addr or server.address)
@@ -150,6 +154,14 @@ def open_store(settings: CoordinatorSettings, address: str) -> Store:
     from bigfleet.coordinator.stores.etcd import EtcdStore
 
     return EtcdStore(settings.etcd, settings.id, address, insecure=settings.insecure)
+
+
+def _require_reachable(settings: CoordinatorSettings) -> None:
+    """Other replicas refer callers to this one, so it must have an address that means something elsewhere."""
+    if settings.etcd.endpoints and not settings.advertise_addr and split(settings.listen)[0] in _EVERYWHERE:
+        raise TransportError(
+            f"--listen {settings.listen} names no host that others can be sent to; give --advertise-addr HOST:PORT"
+        )
 
 
 async def _waited(event: asyncio.Event) -> None:

@@ -74,12 +74,12 @@ class Replica:
         """The gauges, as they stand."""
         tenure, metrics = self.tenure, self.metrics
         metrics.publish("leader", float(tenure is not None and self.store.leading()))
+        metrics.publish("raft_term", self.store.known_term())
         if tenure is None:
             metrics.publish("pending_instructions", {})
             metrics.publish("heartbeat_age_seconds", {})
             return
         tables, now = tenure.state.tables, time.time_ns()
-        metrics.publish("raft_term", tenure.term)
         metrics.publish("shards", len(tables.shards))
         metrics.publish("clusters", len(tables.clusters))
         metrics.publish("domains", len(tables.domains))

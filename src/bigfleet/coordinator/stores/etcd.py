@@ -84,7 +84,7 @@ class EtcdStore:
             if self._resigned:
                 await asyncio.Event().wait()
             seat = await self._seat()
-            self._known = seat.address
+            self._known, self._term = seat.address, seat.term
             if seat.restoring:
                 raise StoreError(f"{self._settings.prefix} is being restored, or a restore of it was cut short")
             if not seat.mod or self._was_mine(seat):
@@ -114,6 +114,9 @@ class EtcdStore:
 
     def leader(self) -> str:
         return self._address if self.leading() else self._known
+
+    def known_term(self) -> int:
+        return self._term
 
     async def lost(self) -> None:
         await self._lost.wait()

@@ -33,6 +33,7 @@ class SqliteStore:
         self._leads = False
         self._lost = asyncio.Event()
         self._resigned = False
+        self._term = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordinator-store")
         try:
             data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -72,6 +73,9 @@ class SqliteStore:
 
     def leader(self) -> str:
         return self._address if self._leads else ""
+
+    def known_term(self) -> int:
+        return self._term
 
     async def lost(self) -> None:
         await self._lost.wait()
@@ -145,4 +149,5 @@ class SqliteStore:
         term = max(known[0] if known else 0, above) + 1
         self._db.execute("INSERT OR REPLACE INTO about VALUES ('term', ?)", (term,))
         self._db.execute("COMMIT")
-        return int(term)
+        self._term = int(term)
+        return self._term

@@ -56,6 +56,10 @@ class Store(Protocol):
         """Address of the leader as far as known; empty when nobody is."""
         ...
 
+    def known_term(self) -> int:
+        """The term of whoever leads, as far as known."""
+        ...
+
     async def lost(self) -> None:
         """Return when this replica no longer leads."""
         ...
