@@ -39,10 +39,10 @@ def some_state() -> State:
         state.apply(do.AddShard(name, f"{name}:1", 5, True))
     first, second = (state.tables.shards[name].generation for name in ("s0", "s1"))
     state.apply(do.BindCluster("c", "s0", 6))
-    state.apply(do.AssignDomain(ZONE, "a", "s1"))
     state.apply(do.SetQuota("p", "eu", (("s0", 4, ("x", "y")),)))
     state.apply(do.Propose(Transfer("t", Phase.PROPOSED, first, second, selector=Selector("k", "z", 2))))
     state.apply(do.Release("t", ("m0", "m1")))
+    state.apply(do.AssignDomain(ZONE, "a", "s1"))
     return state
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigfleet.coordinator.core import commands as do
-from bigfleet.coordinator.core.planner import Plan, Rest, plan
+from bigfleet.coordinator.core.planner import Plan, Planning, Rest, plan
 from bigfleet.coordinator.core.policy import MINUTE, SECOND, Policy
 from bigfleet.coordinator.core.records import Phase, Provider, Selector, Transfer
 from bigfleet.coordinator.core.reports import Cell, Deficit, Kind, Standing
@@ -203,6 +203,21 @@ def test_equal_shortfalls_of_two_clusters_are_one_claim() -> None:
     halves = (short(units=1, cpu=2), short(units=1, cpu=2))
     fleet = Fleet(needy=Standing(halves), rich=Standing(cells=(free(9),)))
     assert fleet.moves() == [("rich", "needy", "small", 1, False)], "both fit on one machine"
+
+
+def test_a_zone_that_fails_under_fifty_shards_leads_to_a_bounded_plan_in_short_steps() -> None:
+    wanted = tuple(short(units=200, fingerprint=f"f{number}") for number in range(20))
+    standings = {f"s{number:02d}": Standing(wanted) for number in range(45)}
+    standings |= {f"t{number}": Standing(cells=(free(300),)) for number in range(5)}
+    fleet = Fleet(**standings)
+    planning = Planning(fleet.state.tables, fleet.standings, Policy(), NOW)
+    steps = sum(1 for _ in planning.steps())
+    made = planning.plan
+    assert len(made.transfers) + len(made.drains) <= Policy().max_moves
+    assert steps > 50, "others get their turn at least once per shard"
+    for name in (f"t{number}" for number in range(5)):
+        given = sum(each.selector.count for each in made.transfers if each.donor == fleet.generation(name))
+        assert 0 < given <= 270
 
 
 @given(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bigfleet.coordinator.snapshots.document import snapshot_of
 from bigfleet.coordinator.snapshots.files import write_export
 from bigfleet.coordinator.stores.store import StoreError
 
@@ -39,9 +38,7 @@ async def export_once(replica: Replica, folder: Path, keep: int) -> bool:
     tenure = replica.tenure
     if tenure is None:
         return False
-    await tenure.committer.settled()
-    now = time.time_ns()
-    snapshot = snapshot_of(tenure.state, tenure.term, now)
+    snapshot, now = await tenure.snapshot(), time.time_ns()
     stamp = datetime.fromtimestamp(now // 10**9, UTC).strftime("%Y%m%d-%H%M%S")
     name = f"{stamp}-{tenure.term}-{tenure.state.revision}-{now // 1_000_000}"
     made = await asyncio.to_thread(write_export, snapshot, folder, name, keep)

@@ -6,6 +6,7 @@ the leader in the trailer `bigfleet-redirect`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,7 +20,7 @@ from bigfleet.coordinator.core.ownership import rails_of
 from bigfleet.coordinator.core.records import Provider, Rails
 from bigfleet.coordinator.server import listings
 from bigfleet.coordinator.server.answers import providers_to_wire, rails_to_wire
-from bigfleet.coordinator.snapshots.document import Snapshot, snapshot_of, verify
+from bigfleet.coordinator.snapshots.document import Snapshot, verify
 from bigfleet.coordinator.stores.store import StoreError
 from bigfleet.model.names import REDIRECT
 from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, Kind, peer_identity
@@ -194,10 +195,9 @@ class CoordinatorService:
     async def SnapshotSave(self, _: Any, context: Context) -> AsyncIterator[coordinator_pb2.SnapshotSaveChunk]:  # noqa: N802
         tenure = await self._as_admin(context, "SnapshotSave")
         try:
-            await tenure.committer.settled()
+            snapshot = await tenure.snapshot()
         except StoreError as error:
             await _abort(context, grpc.StatusCode.UNAVAILABLE, f"SnapshotSave: {error}")
-        snapshot = snapshot_of(tenure.state, tenure.term, time.time_ns())
         yield coordinator_pb2.SnapshotSaveChunk(meta_json=snapshot.meta)
         for begin in range(0, len(snapshot.data), CHUNK):
             yield coordinator_pb2.SnapshotSaveChunk(data=snapshot.data[begin : begin + CHUNK])
@@ -211,7 +211,7 @@ class CoordinatorService:
             data += chunk.data
             if len(data) > MAX_SNAPSHOT:
                 await _invalid(context, f"a snapshot of more than {MAX_SNAPSHOT} bytes is not looked at")
-        verdict = verify(Snapshot(meta, bytes(data)))
+        verdict = await asyncio.to_thread(verify, Snapshot(meta, bytes(data)))
         tables = verdict.state.tables
         return coordinator_pb2.SnapshotVerifyResponse(
             valid=not verdict.problems,

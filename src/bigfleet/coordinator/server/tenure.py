@@ -18,6 +18,7 @@ from bigfleet.coordinator.core.state import Applied, State
 from bigfleet.coordinator.server.answers import Answers
 from bigfleet.coordinator.server.codec import report_of, standing_of
 from bigfleet.coordinator.server.committer import Committer
+from bigfleet.coordinator.snapshots.document import Snapshot, snapshot_of
 from bigfleet.wire import coordinator_pb2
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ class Tenure:
 
     async def submit(self, command: do.Command) -> Applied:
         return await self.committer.submit(command)
+
+    async def snapshot(self) -> Snapshot:
+        """Everything committed, at one revision. Rendered in a thread: a large state takes longer than a beat."""
+        await self.committer.settled()
+        rows, term, now = self.state.tables.rows(), self.term, time.time_ns()
+        return await asyncio.to_thread(lambda: snapshot_of(State(rows), term, now))
 
     async def standings(self) -> dict[int, Standing]:
         """What registered shards reported last, read where it is new."""
