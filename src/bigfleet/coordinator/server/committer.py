@@ -60,6 +60,8 @@ class Committer:
                 self._work.clear()
                 while self._waiting:
                     await self._batch()
+                    # Whoever waited for `settled` reads the state now, before the next batch runs ahead of the store.
+                    await asyncio.sleep(0)
         finally:
             self.broken.set()
             self._settled.set()
