@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from bigfleet.coordinator.core.quotas import live_shares
@@ -25,15 +26,21 @@ def shards(tenure: Tenure) -> coordinator_pb2.ListShardsResponse:
     return made
 
 
-def domains(tables: Tables) -> coordinator_pb2.ListDomainAssignmentsResponse:
-    """By shard, then key, then value; a domain is shown with its new owner from the commit on."""
-    assigned = sorted(
-        (tables.generations[domain.holder].id, key, value)
-        for (key, value), domain in tables.domains.items()
-        if domain.holder
-    )
+async def domains(tables: Tables) -> coordinator_pb2.ListDomainAssignmentsResponse:
+    """By shard, then key, then value; a domain is shown with its new owner from the commit on.
+
+    Rendered in a thread: a hundred thousand of them would keep reports, and the lease, waiting.
+    """
+    names = {generation: shard.id for generation, shard in tables.generations.items()}
+    assigned = [(each.holder, *place) for place, each in tables.domains.items() if each.holder]
+    return await asyncio.to_thread(_rendered, names, assigned)
+
+
+def _rendered(
+    names: dict[int, str], assigned: list[tuple[int, str, str]]
+) -> coordinator_pb2.ListDomainAssignmentsResponse:
     made = coordinator_pb2.ListDomainAssignmentsResponse()
-    for shard, key, value in assigned:
+    for shard, key, value in sorted((names[holder], key, value) for holder, key, value in assigned):
         made.assignments.add(topology_key=key, topology_value=value, shard_id=shard)
     return made
 

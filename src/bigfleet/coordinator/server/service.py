@@ -174,7 +174,7 @@ class CoordinatorService:
 
     async def ListDomainAssignments(self, _: Any, context: Context) -> Any:  # noqa: N802
         tenure = await self._as_reader(context, "ListDomainAssignments")
-        return listings.domains(tenure.state.tables)
+        return await listings.domains(tenure.state.tables)
 
     async def ListQuotas(self, _: Any, context: Context) -> Any:  # noqa: N802
         tenure = await self._as_reader(context, "ListQuotas")
