@@ -143,7 +143,13 @@ class Planning:
             self._look_at(shard)
             yield
         self._supply.close()
-        self._wanted.sort(key=self._precedence)
+        hopeful = []
+        for number, wanted in enumerate(self._wanted):
+            if self._may_be_helped(wanted):
+                hopeful.append(wanted)
+            if number % SERVED_AT_ONCE == 0:
+                yield
+        self._wanted = sorted(hopeful, key=self._precedence)
         for number, wanted in enumerate(self._wanted):
             if len(self.plan.transfers) + len(self.plan.drains) >= self._policy.max_moves:
                 return
@@ -161,6 +167,12 @@ class Planning:
             units = (each.units or 1) - self._coming.get((shard, shape_key(each)), 0)
             if units > 0 and each.age >= self._policy.after and not each.stays:
                 self._wanted.append(Wanted(shard, each, units))
+
+    def _may_be_helped(self, wanted: Wanted) -> bool:
+        """Most of a fleet's shortfalls fit on nobody's machines; sorting them would be work for nothing."""
+        if self._policy.preempt and wanted.deficit.age >= self._policy.preempt_after:
+            return True
+        return any(self._supply.fitting(wanted.deficit, wanted.units, speculative=slots) for slots in (False, True))
 
     def _precedence(self, wanted: Wanted) -> tuple[int, int, str, str, str]:
         deficit = wanted.deficit

@@ -35,7 +35,7 @@ class Phase(IntEnum):
     ADOPTED = 3
 
 
-class Meta(Struct, frozen=True):
+class Meta(Struct, frozen=True, gc=False):
     """One row: how far the state has come. `fleet_version` is the last revision that changed every shard's table."""
 
     table: ClassVar[Table] = Table.META
@@ -48,7 +48,7 @@ class Meta(Struct, frozen=True):
         return "meta"
 
 
-class Shard(Struct, frozen=True):
+class Shard(Struct, frozen=True, gc=False):
     """A registered shard. `tables`: it announced that it obeys ownership tables."""
 
     table: ClassVar[Table] = Table.SHARD
@@ -64,7 +64,7 @@ class Shard(Struct, frozen=True):
         return self.id
 
 
-class Binding(Struct, frozen=True):
+class Binding(Struct, frozen=True, gc=False):
     """A cluster and the shard it belongs to."""
 
     table: ClassVar[Table] = Table.CLUSTER
@@ -77,7 +77,7 @@ class Binding(Struct, frozen=True):
         return self.cluster
 
 
-class Domain(Struct, frozen=True):
+class Domain(Struct, frozen=True, gc=False):
     """A topology domain and its owner, 0 for nobody.
 
     While shards that may still act on it are awaited, nobody new may: it is everybody's "elsewhere" until they have all
@@ -101,7 +101,7 @@ class Domain(Struct, frozen=True):
         return f"{self.topology_key}={self.value}"
 
 
-class Withdrawn(Struct, frozen=True):
+class Withdrawn(Struct, frozen=True, gc=False):
     """A domain that a shard without tables must still be told to give up."""
 
     table: ClassVar[Table] = Table.WITHDRAWN
@@ -115,7 +115,7 @@ class Withdrawn(Struct, frozen=True):
         return key_of(str(self.holder), self.topology_key, self.value)
 
 
-class Share(Struct, frozen=True):
+class Share(Struct, frozen=True, gc=False):
     """A shard's part of a quota: how many slots it may draw, and which are its by name."""
 
     holder: int
@@ -123,7 +123,7 @@ class Share(Struct, frozen=True):
     slots: tuple[str, ...] = ()
 
 
-class Division(Struct, frozen=True):
+class Division(Struct, frozen=True, gc=False):
     """How the slots of one (provider, region) are divided; one row, so that it changes in one commit."""
 
     table: ClassVar[Table] = Table.QUOTA
@@ -136,7 +136,7 @@ class Division(Struct, frozen=True):
         return key_of(self.provider, self.region)
 
 
-class Provider(Struct, frozen=True):
+class Provider(Struct, frozen=True, gc=False):
     """How a provider is dialled."""
 
     table: ClassVar[Table] = Table.PROVIDER
@@ -149,7 +149,7 @@ class Provider(Struct, frozen=True):
         return self.name
 
 
-class Shape(Struct, frozen=True):
+class Shape(Struct, frozen=True, gc=False):
     """What machines are wanted for: units of one size under one profile. The donor judges its machines by it."""
 
     fingerprint: str = ""
@@ -157,7 +157,7 @@ class Shape(Struct, frozen=True):
     requirements: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
 
 
-class Selector(Struct, frozen=True):
+class Selector(Struct, frozen=True, gc=False):
     """So many machines of this kind, while the donor has not chosen yet."""
 
     instance_type: str = ""
@@ -165,7 +165,7 @@ class Selector(Struct, frozen=True):
     count: int = 0
 
 
-class Transfer(Struct, frozen=True):
+class Transfer(Struct, frozen=True, gc=False):
     """Machines on their way to, or at, a shard that their domain does not give them to.
 
     PROPOSED: still the donor's. RELEASED: the record's own. ADOPTED: the recipient's, for as long as it exists.
@@ -197,7 +197,7 @@ class Transfer(Struct, frozen=True):
         return self.id
 
 
-class Rails(Struct, frozen=True):
+class Rails(Struct, frozen=True, gc=False):
     """Switches for one shard, or for the fleet under the empty id. They stay when the shard is removed."""
 
     table: ClassVar[Table] = Table.RAILS
@@ -219,7 +219,7 @@ KINDS: dict[Table, type[Any]] = {
 }
 
 
-class Row(Struct, frozen=True, array_like=True):
+class Row(Struct, frozen=True, array_like=True, gc=False):
     """One write: keep (value) or erase (None)."""
 
     table: str

@@ -1,5 +1,6 @@
 """What shards tell: the light half of every report as values, and the heavy half as the planner reads it.
 
+None of them can be part of a cycle, and thousands come every second, so the garbage collector is spared them.
 Nothing here is stored: after a failover the new leader knows what it has been told since, and waits for the rest.
 """
 
@@ -29,7 +30,7 @@ class Outcome(IntEnum):
     FAILED = 4
 
 
-class Ack(Struct, frozen=True):
+class Ack(Struct, frozen=True, gc=False):
     """A shard's answer to one instruction."""
 
     instruction: str
@@ -38,7 +39,7 @@ class Ack(Struct, frozen=True):
     machines: tuple[str, ...] = ()
 
 
-class ReportedCluster(Struct, frozen=True):
+class ReportedCluster(Struct, frozen=True, gc=False):
     """A cluster with a session on the shard, or with machines bound there."""
 
     cluster: str
@@ -48,7 +49,7 @@ class ReportedCluster(Struct, frozen=True):
     referable: bool = False
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, gc=False):
     """The half of a report that is read at once."""
 
     shard: str
@@ -66,7 +67,7 @@ class Report(Struct, frozen=True):
         return TABLES in self.capabilities
 
 
-class Kind(Struct, frozen=True, cache_hash=True):
+class Kind(Struct, frozen=True, cache_hash=True, gc=False):
     """What a free machine is to somebody who looks for one."""
 
     instance_type: str
@@ -78,14 +79,14 @@ class Kind(Struct, frozen=True, cache_hash=True):
     provider: str = ""
 
 
-class Cell(Struct, frozen=True):
+class Cell(Struct, frozen=True, gc=False):
     """How many free machines of a kind a shard has."""
 
     kind: Kind
     count: int
 
 
-class Deficit(Struct, frozen=True):
+class Deficit(Struct, frozen=True, gc=False):
     """Units of one size that a shard cannot place, less what is coming for them.
 
     `units` 0 means demand of an operator that counts no pods: then `resources` is the sum that is missing.
@@ -107,7 +108,7 @@ class Deficit(Struct, frozen=True):
         return self.constrained or any(each.operator is Operator.SAME for each in self.requirements)
 
 
-class Standing(Struct, frozen=True):
+class Standing(Struct, frozen=True, gc=False):
     """The half of a report that is read when planning."""
 
     deficits: tuple[Deficit, ...] = ()
