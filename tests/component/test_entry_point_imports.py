@@ -18,8 +18,11 @@ BASE = (
     "bigfleet.virtual.kernel",
     "bigfleet.cli.bigfleet",
     "bigfleet.cli.bigfleetctl",
+    "bigfleet.cli.coordinator",
+    "bigfleet.cli.snapshot",
+    "bigfleet.coordinator.server.process",
 )
-EXTRAS = {"bigfleet.engine": {"numpy", "numba"}}
+EXTRAS = {"bigfleet.engine": {"numpy", "numba"}, "bigfleet.coordinator.stores.etcd": {"aetcd"}}
 
 
 def loaded_by(module: str) -> set[str]:

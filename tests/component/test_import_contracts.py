@@ -33,6 +33,7 @@ def test_the_tree_keeps_its_contracts(copy: Path) -> None:
     [
         ("model/quantity.py", "import asyncio", "Pure cores"),
         ("engine/policy.py", "import time", "Pure cores"),
+        ("coordinator/core/tables.py", "import bigfleet.wire.coordinator_pb2", "Pure cores"),
         ("model/penalty.py", "import bigfleet.engine.policy", "Layers"),
         ("transport/address.py", "import bigfleet.model.quantity", "wire and transport are leaves"),
     ],

@@ -10,6 +10,7 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand(
         "all-in-one", "bigfleet.cli.serve.all_in_one", "Run a shard and a pretend fleet in one process.", extra="shard"
     ),
+    Subcommand("coordinator", "bigfleet.cli.coordinator", "Say who owns what, and move capacity between shards."),
     Subcommand("demo", "bigfleet.cli.serve.demo", "Watch a small pretend fleet being run.", extra="shard"),
     Subcommand("fake-provider", "bigfleet.cli.serve.fake_provider", "Serve a pretend fleet on this machine."),
     Subcommand(

@@ -13,6 +13,7 @@ SUBCOMMANDS = (
     Subcommand("explain", "bigfleet.cli.ctl.explaining:app", "Why a need got what it got, and what would satisfy it."),
     Subcommand("story", "bigfleet.cli.ctl.reading:story_app", "The recent history of one machine."),
     Subcommand("rails", "bigfleet.cli.ctl.rails:app", "Read or flip a shard's kill switch and dry run."),
+    Subcommand("snapshot", "bigfleet.cli.snapshot", "Save, verify and restore the coordinator's state."),
     Subcommand("certs", "bigfleet.cli.ctl.certs", "Make a development authority and role certificates."),
 )
 
