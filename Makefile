@@ -72,9 +72,10 @@ e2e: $(READY) ## checks against real Kubernetes code; needs the Go toolchain
 	@command -v go >/dev/null || { echo "make e2e needs the Go toolchain on PATH (it builds Kubernetes' own validators)"; exit 1; }
 	$(BIN)/python -m pytest -m needs_go tests
 
-fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scenarios in closed loop
+fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scenarios in closed loop; 5,000 histories of the coordinator
 	$(BIN)/python tools/fuzz_engine.py --fleets 50000 --json docs/evidence/engine-fuzz.json
 	$(BIN)/python tools/fuzz_scenarios.py --count 5000 --json docs/evidence/scenario-fuzz.json
+	PYTHONPATH=. $(BIN)/python tools/fuzz_coordinator.py --histories 5000 --json docs/evidence/coordinator-fuzz.json
 
 sim: $(READY) ## every shipped scenario against its golden trace
 	$(BIN)/fauxctl check

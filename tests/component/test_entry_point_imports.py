@@ -31,6 +31,7 @@ BASE = (
     "bigfleet.cli.bigfleetctl",
     "bigfleet.cli.fauxctl",
     "bigfleet.cli.conformance",
+    "bigfleet.coordinator.server.process",
 )
 # Subcommands of the base install, loaded as when they are typed.
 BASE_COMMANDS = sorted(
@@ -41,7 +42,7 @@ BASE_COMMANDS = sorted(
         if not row.extra
     }
 )
-EXTRAS = {"bigfleet.engine": {"numpy", "numba"}}
+EXTRAS = {"bigfleet.engine": {"numpy", "numba"}, "bigfleet.coordinator.stores.etcd": {"aetcd"}}
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
 

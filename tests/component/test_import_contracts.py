@@ -35,6 +35,7 @@ def test_the_tree_keeps_its_contracts(copy: Path) -> None:
         ("engine/policy.py", "import time", "Pure cores"),
         ("operator/core/session.py", "import time", "Pure cores"),
         ("operator/session_codec.py", "import numpy", "The operator runs without engine and NumPy"),
+        ("coordinator/core/tables.py", "import bigfleet.wire.coordinator_pb2", "Pure cores"),
         ("model/penalty.py", "import bigfleet.engine.policy", "Layers"),
         ("transport/address.py", "import bigfleet.model.quantity", "Leaves"),
         ("virtual/kernel.py", "import bigfleet.provider.client", "Leaves"),

@@ -60,17 +60,22 @@ def names_of_the_model() -> set[str]:
 
 
 def retyped(text: str, names: set[str]) -> list[str]:
-    """Model names that get a number anew."""
+    """Model names that get a number anew, by a module or by a class that spells out several of them."""
+    module = ast.parse(text)
+    classes = [numbered(node.body, names) for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    return [*numbered(module.body, names), *(name for found in classes if len(found) > 1 for name in found)]
+
+
+def numbered(body: list[ast.stmt], names: set[str]) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                given = target.elts if isinstance(target, ast.Tuple) else [target]
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(given)
-                for name, value in zip(given, values, strict=False):
-                    number = isinstance(value, ast.Constant) and isinstance(value.value, int)
-                    if isinstance(name, ast.Name) and name.id.lstrip("_") in names and number:
-                        found.append(name.id)
+    for node in body:
+        for target in node.targets if isinstance(node, ast.Assign) else []:
+            given = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(given)
+            for name, value in zip(given, values, strict=False):
+                number = isinstance(value, ast.Constant) and isinstance(value.value, int)
+                if isinstance(name, ast.Name) and name.id.lstrip("_") in names and number:
+                    found.append(name.id)
     return found
 
 
@@ -79,6 +84,8 @@ def test_the_rule_about_numbers_sees_one_that_is_retyped() -> None:
     assert {"IDLE", "SPOT", "BUCKETS", "MAX_LABELS", "MAX_NEED_UNITS"} <= names
     assert retyped("SPECULATIVE, IDLE = 1, 3", names) == ["SPECULATIVE", "IDLE"]
     assert retyped("BUCKETS = 28", names) == ["BUCKETS"]
+    assert retyped("class S:\n    IDLE = 3\n    FAILED = 8", names) == ["IDLE", "FAILED"]
+    assert retyped("class Ack:\n    FAILED = 4", names) == [], "another thing that can fail"
     assert retyped("IDLE = MachineState.IDLE", names) == []
 
 

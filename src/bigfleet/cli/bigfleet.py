@@ -12,14 +12,14 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand(
         "all-in-one", "bigfleet.cli.serve.all_in_one", "Run a shard and a pretend fleet in one process.", extra="shard"
     ),
+    Subcommand("coordinator", "bigfleet.cli.serve.coordinator", "Say who owns what, and move capacity between shards."),
     Subcommand("fake-provider", "bigfleet.cli.serve.fake_provider", "Serve a pretend fleet on this machine."),
     Subcommand("warm", "bigfleet.cli.serve.warm", "Compile the engine's kernels ahead, for images.", extra="shard"),
     Subcommand("version", "bigfleet.cli.version:version", "Print the installed version."),
 )
-# Until there is a package of that name, a test holds this sentence to it.
 COMING = (
-    "The coordinator and the operator are not part of this version: the extras bigfleet[coordinator] and "
-    "bigfleet[operator] install clients that nothing uses yet."
+    "The operator is not part of this version: the extra bigfleet[operator] installs clients that nothing uses yet. "
+    "The extra bigfleet[coordinator] is for a coordinator over etcd; one over a file needs none."
 )
 
 # Plain help: the boxes of rich take longer to import than everything else here.

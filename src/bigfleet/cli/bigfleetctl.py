@@ -13,6 +13,7 @@ SUBCOMMANDS = (
     Subcommand("story", "bigfleet.cli.ctl.reading:story", "The recent history of one machine."),
     Subcommand("actions", "bigfleet.cli.ctl.reading:actions", "What a shard did and does, newest first."),
     Subcommand("rails", "bigfleet.cli.ctl.rails:rails", "Read or flip a shard's kill switch and dry run."),
+    Subcommand("snapshot", "bigfleet.cli.ctl.snapshot", "Save, verify and restore the coordinator's state."),
     Subcommand("certs", "bigfleet.cli.ctl.certs", "Make a development authority and role certificates."),
 )
 

@@ -166,11 +166,16 @@ class QuotaAllocation(_message.Message):
     PROVIDER_FIELD_NUMBER: _builtins.int
     REGION_FIELD_NUMBER: _builtins.int
     PER_SHARD_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     region: _builtins.str
     @_builtins.property
     def per_shard(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """shard id to speculative slots"""
+
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotSet]:
+        """which slots are whose by name"""
 
     def __init__(
         self,
@@ -178,10 +183,11 @@ class QuotaAllocation(_message.Message):
         provider: _builtins.str = ...,
         region: _builtins.str = ...,
         per_shard: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        slots: _abc.Iterable[Global___SlotSet] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["per_shard", b"per_shard", "provider", b"provider", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["per_shard", b"per_shard", "provider", b"provider", "region", b"region", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -580,6 +586,7 @@ class ShardReport(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     OWNERSHIP_VERSION_FIELD_NUMBER: _builtins.int
     HIGHEST_TERM_FIELD_NUMBER: _builtins.int
+    PROVIDERS_FIELD_NUMBER: _builtins.int
     shard_id: _builtins.str
     cycle: _builtins.int
     """counts reports of this process, from 1"""
@@ -604,6 +611,10 @@ class ShardReport(_message.Message):
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what this shard can do beyond the base contract"""
 
+    @_builtins.property
+    def providers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names of the providers it dials"""
+
     def __init__(
         self,
         *,
@@ -619,10 +630,11 @@ class ShardReport(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         ownership_version: _builtins.int = ...,
         highest_term: _builtins.int = ...,
+        providers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "clusters", b"clusters", "cycle", b"cycle", "highest_term", b"highest_term", "instruction_acks", b"instruction_acks", "ownership_version", b"ownership_version", "shard_address", b"shard_address", "shard_epoch", b"shard_epoch", "shard_id", b"shard_id", "shortfalls", b"shortfalls", "summary", b"summary", "timestamp_unix_nanos", b"timestamp_unix_nanos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "clusters", b"clusters", "cycle", b"cycle", "highest_term", b"highest_term", "instruction_acks", b"instruction_acks", "ownership_version", b"ownership_version", "providers", b"providers", "shard_address", b"shard_address", "shard_epoch", b"shard_epoch", "shard_id", b"shard_id", "shortfalls", b"shortfalls", "summary", b"summary", "timestamp_unix_nanos", b"timestamp_unix_nanos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -798,6 +810,7 @@ class ReportAck(_message.Message):
     OWNERSHIP_FIELD_NUMBER: _builtins.int
     BINDINGS_FIELD_NUMBER: _builtins.int
     RAILS_FIELD_NUMBER: _builtins.int
+    PROVIDERS_FIELD_NUMBER: _builtins.int
     coordinator_term: _builtins.int
     acknowledged: _builtins.bool
     @_builtins.property
@@ -814,6 +827,10 @@ class ReportAck(_message.Message):
     def rails(self) -> _capacity_pb2.Rails:
         """unset: the coordinator holds no switch for this shard"""
 
+    @_builtins.property
+    def providers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProviderEntry]:
+        """to shards that announce provider-registry"""
+
     def __init__(
         self,
         *,
@@ -823,10 +840,11 @@ class ReportAck(_message.Message):
         ownership: Global___OwnershipTable | None = ...,
         bindings: _abc.Iterable[Global___ClusterBinding] | None = ...,
         rails: _capacity_pb2.Rails | None = ...,
+        providers: _abc.Iterable[Global___ProviderEntry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ownership", b"ownership", "rails", b"rails"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "bindings", b"bindings", "coordinator_term", b"coordinator_term", "instructions", b"instructions", "ownership", b"ownership", "rails", b"rails"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "bindings", b"bindings", "coordinator_term", b"coordinator_term", "instructions", b"instructions", "ownership", b"ownership", "providers", b"providers", "rails", b"rails"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -958,8 +976,11 @@ class CrossShardDrain(_message.Message):
     PREEMPTOR_PRIORITY_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     TRANSFER_ID_FIELD_NUMBER: _builtins.int
+    PREEMPTOR_BUCKET_FIELD_NUMBER: _builtins.int
     preemptor_priority: _builtins.int
     transfer_id: _builtins.str
+    preemptor_bucket: _capacity_pb2.PenaltyBucket.ValueType
+    """of interruption; only cheaper victims are taken"""
     @_builtins.property
     def machine_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -971,10 +992,11 @@ class CrossShardDrain(_message.Message):
         preemptor_priority: _builtins.int = ...,
         selector: Global___MachineSelector | None = ...,
         transfer_id: _builtins.str = ...,
+        preemptor_bucket: _capacity_pb2.PenaltyBucket.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_ids", b"machine_ids", "preemptor_priority", b"preemptor_priority", "selector", b"selector", "transfer_id", b"transfer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_ids", b"machine_ids", "preemptor_bucket", b"preemptor_bucket", "preemptor_priority", b"preemptor_priority", "selector", b"selector", "transfer_id", b"transfer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1072,6 +1094,26 @@ class FreeCell(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class AllocatableEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -1080,6 +1122,7 @@ class FreeCell(_message.Message):
     ALLOCATABLE_FIELD_NUMBER: _builtins.int
     PRICE_PER_HOUR_FIELD_NUMBER: _builtins.int
     INTERRUPTION_PROBABILITY_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
     instance_type: _builtins.str
     zone: _builtins.str
     state: _provider_pb2.MachineState.ValueType
@@ -1087,8 +1130,9 @@ class FreeCell(_message.Message):
     count: _builtins.int
     price_per_hour: _builtins.float
     interruption_probability: _builtins.float
+    provider: _builtins.str
     @_builtins.property
-    def allocatable(self) -> _provider_pb2.Resources: ...
+    def allocatable(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1097,17 +1141,43 @@ class FreeCell(_message.Message):
         state: _provider_pb2.MachineState.ValueType = ...,
         capacity_type: _provider_pb2.CapacityType.ValueType = ...,
         count: _builtins.int = ...,
-        allocatable: _provider_pb2.Resources | None = ...,
+        allocatable: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         price_per_hour: _builtins.float = ...,
         interruption_probability: _builtins.float = ...,
+        provider: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity_type", b"capacity_type", "count", b"count", "instance_type", b"instance_type", "interruption_probability", b"interruption_probability", "price_per_hour", b"price_per_hour", "state", b"state", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity_type", b"capacity_type", "count", b"count", "instance_type", b"instance_type", "interruption_probability", b"interruption_probability", "price_per_hour", b"price_per_hour", "provider", b"provider", "state", b"state", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FreeCell: _TypeAlias = FreeCell  # noqa: Y015
+
+@_typing.final
+class SlotSet(_message.Message):
+    """Speculative slots that belong to one shard by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_ID_FIELD_NUMBER: _builtins.int
+    MACHINE_IDS_FIELD_NUMBER: _builtins.int
+    shard_id: _builtins.str
+    @_builtins.property
+    def machine_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        shard_id: _builtins.str = ...,
+        machine_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_ids", b"machine_ids", "shard_id", b"shard_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotSet: _TypeAlias = SlotSet  # noqa: Y015
 
 @_typing.final
 class ReportedCluster(_message.Message):
@@ -1119,11 +1189,14 @@ class ReportedCluster(_message.Message):
     CONNECTED_FIELD_NUMBER: _builtins.int
     BOUND_MACHINES_FIELD_NUMBER: _builtins.int
     CLAIMED_SHARD_ID_FIELD_NUMBER: _builtins.int
+    FOLLOWS_REFERRALS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     connected: _builtins.bool
     bound_machines: _builtins.int
     claimed_shard_id: _builtins.str
     """Hello.bound_shard_id, when the operator sent one"""
+    follows_referrals: _builtins.bool
+    """the operator may be sent to another shard"""
     def __init__(
         self,
         *,
@@ -1131,10 +1204,11 @@ class ReportedCluster(_message.Message):
         connected: _builtins.bool = ...,
         bound_machines: _builtins.int = ...,
         claimed_shard_id: _builtins.str = ...,
+        follows_referrals: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound_machines", b"bound_machines", "claimed_shard_id", b"claimed_shard_id", "cluster_id", b"cluster_id", "connected", b"connected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound_machines", b"bound_machines", "claimed_shard_id", b"claimed_shard_id", "cluster_id", b"cluster_id", "connected", b"connected", "follows_referrals", b"follows_referrals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1146,22 +1220,57 @@ class MachineSelector(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MinUnitEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    MIN_UNIT_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
     instance_type: _builtins.str
     zone: _builtins.str
     count: _builtins.int
+    provider: _builtins.str
+    @_builtins.property
+    def requirements(self) -> _containers.RepeatedCompositeFieldContainer[_capacity_pb2.NodeSelectorRequirement]:
+        """each machine must match"""
+
+    @_builtins.property
+    def min_unit(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """each machine must hold one"""
+
     def __init__(
         self,
         *,
         instance_type: _builtins.str = ...,
         zone: _builtins.str = ...,
         count: _builtins.int = ...,
+        requirements: _abc.Iterable[_capacity_pb2.NodeSelectorRequirement] | None = ...,
+        min_unit: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        provider: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "instance_type", b"instance_type", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "instance_type", b"instance_type", "min_unit", b"min_unit", "provider", b"provider", "requirements", b"requirements", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1169,7 +1278,9 @@ Global___MachineSelector: _TypeAlias = MachineSelector  # noqa: Y015
 
 @_typing.final
 class OwnershipTable(_message.Message):
-    """The fleet-wide division of machines. The first key whose value is assigned decides a machine's owner."""
+    """The fleet-wide division of machines. The first key whose value is assigned decides a machine's owner. A domain
+    without a shard id is on its way from one owner to another: nobody acts on it until a later table says who.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1190,7 +1301,7 @@ class OwnershipTable(_message.Message):
     def domains(self) -> _containers.RepeatedCompositeFieldContainer[Global___DomainAssignment]: ...
     @_builtins.property
     def transfers(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnershipTransfer]:
-        """those that name the receiving shard as donor or recipient"""
+        """all of them; they win over domains"""
 
     def __init__(
         self,
@@ -1212,7 +1323,10 @@ Global___OwnershipTable: _TypeAlias = OwnershipTable  # noqa: Y015
 
 @_typing.final
 class OwnershipTransfer(_message.Message):
-    """Machines whose owner differs from their domain's. The donor lets go before the recipient may act."""
+    """Machines whose owner differs from their domain's. The donor lets go before the recipient may act. From RELEASED on
+    every shard but the recipient keeps its hands off them. A donor that released machines to a transfer that a later
+    table no longer has, takes them back.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

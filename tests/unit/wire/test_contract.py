@@ -152,16 +152,20 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("ShardReport", 1001): "capabilities",
         ("ShardReport", 1002): "ownership_version",
         ("ShardReport", 1003): "highest_term",
+        ("ShardReport", 1004): "providers",
         ("ReportAck", 1000): "ownership",
         ("ReportAck", 1001): "bindings",
         ("ReportAck", 1002): "rails",
+        ("ReportAck", 1003): "providers",
         ("ReassignSpeculative", 1000): "selector",
         ("ReassignSpeculative", 1001): "transfer_id",
         ("CrossShardDrain", 1000): "selector",
         ("CrossShardDrain", 1001): "transfer_id",
+        ("CrossShardDrain", 1002): "preemptor_bucket",
         ("TransferOwnership", 1000): "selector",
         ("TransferOwnership", 1001): "transfer_id",
         ("InstructAck", 1000): "machine_ids",
+        ("QuotaAllocation", 1000): "slots",
     }
 
 

@@ -1,0 +1,57 @@
+"""Command line of the coordinator benchmarks: one figure of the issue each, with its limit and a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench._report import conclude
+from bench.coordinator import domains, failover, reports
+
+EVIDENCE = Path("docs/evidence")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bench coordinator", description="Times coordinator processes under load.")
+    modes = parser.add_subparsers(dest="mode", required=True)
+
+    made = modes.add_parser("reports", help="many shards reporting: the leader's processor time, report times")
+    made.add_argument("--shards", type=int, default=4000, help="(4000)")
+    made.add_argument("--interval", type=float, default=10.0, help="seconds between two reports of a shard (10)")
+    made.add_argument("--shortfalls", type=int, default=10, help="of each report (10)")
+    made.add_argument("--types", type=int, default=20, help="instance types in each report (20)")
+    made.add_argument("--seconds", type=float, default=60.0, help="how long it is timed (60)")
+    made.set_defaults(run=reports.run)
+
+    made = modes.add_parser("domains", help="many domains assigned, listed, and removed with their shard at once")
+    made.add_argument("--domains", type=int, default=100_000, help="(100000)")
+    made.add_argument("--store", choices=("sqlite", "etcd"), default="sqlite", help="(sqlite)")
+    made.set_defaults(run=domains.run)
+
+    made = modes.add_parser("failover", help="three etcd members, three coordinators: leaders killed and frozen")
+    made.add_argument("--kills", type=int, default=30, help="(30)")
+    made.add_argument("--freezes", type=int, default=3, help="(3)")
+    made.add_argument("--members", type=int, default=3, help="etcd members (3)")
+    made.set_defaults(run=failover.run)
+
+    for each in modes.choices.values():
+        each.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
+    options = parser.parse_args(argv)
+    load_before = os.getloadavg()[0]
+    figures = asyncio.run(options.run(options))
+    return conclude(figures, figures.pop("limits"), options.json, load_before)
+
+
+def evidence() -> int:
+    """Everything the documentation quotes, one after the other."""
+    code = 0
+    runs = (["reports"], ["domains"], ["domains", "--store", "etcd"], ["failover"])
+    for arguments in runs:
+        print(f"-- coordinator {' '.join(arguments)}", file=sys.stderr)
+        name = "-".join(part for part in arguments if not part.startswith("--"))
+        code = max(code, main([*arguments, "--json", str(EVIDENCE / f"coordinator-{name}.json")]))
+    return code

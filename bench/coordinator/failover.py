@@ -1,0 +1,84 @@
+"""How long nobody leads: leaders killed and frozen while a client writes, over real etcd members.
+
+A failover lasts from the kill to the first write another leader acknowledges. Nothing acknowledged may be missing at
+the end, and no term may have had two leaders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench._samples import spread
+from tools.coordinators import Coordinators, Writer
+from tools.etcd import EtcdCluster
+
+P99_S = 2.0
+# What the old leader had answered has been read by then.
+ANSWERED = 0.1
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        etcd = EtcdCluster(folder / "etcd", options.members, synced=True)
+        etcd.start()
+        stack.callback(etcd.stop)
+        fleet = Coordinators(folder / "coordinators", etcd.endpoints)
+        fleet.start()
+        stack.callback(fleet.stop)
+        writer = Writer(fleet.addresses)
+        writing = asyncio.create_task(writer.run())
+        await writer.wait_for_progress()
+        killed = [await _killed(fleet, writer) for _ in range(options.kills)]
+        frozen = [await _frozen(fleet, writer) for _ in range(options.freezes)]
+        writer.stop()
+        await writing
+        missing = set(writer.acknowledged) - await writer.listed()
+        await writer.close()
+        terms = fleet.terms()
+    times = spread(killed, 3)
+    return {
+        "kills": options.kills,
+        "failover_s": times,
+        "failover_p99_s": times["p99"],
+        "freezes": options.freezes,
+        "frozen_failover_s": spread(frozen, 3),
+        "writes": len(writer.acknowledged),
+        "acknowledged_and_lost": len(missing),
+        "terms_with_two_leaders": len(terms) - len(set(terms)),
+        "terms": len(terms),
+        "limits": {"failover_p99_s": P99_S, "acknowledged_and_lost": 0, "terms_with_two_leaders": 0},
+    }
+
+
+async def _killed(fleet: Coordinators, writer: Writer) -> float:
+    leader = fleet.leader()
+    begin = time.monotonic()
+    leader.kill()
+    await asyncio.sleep(ANSWERED)
+    took = await writer.wait_for_progress(1) - begin
+    await asyncio.to_thread(leader.start)
+    await asyncio.to_thread(leader.told, "coordinator listening")
+    # A place is stolen at most once in five seconds, by each.
+    await asyncio.sleep(5.0)
+    print(f"killed: {took:.3f} s", file=sys.stderr)
+    return took
+
+
+async def _frozen(fleet: Coordinators, writer: Writer) -> float:
+    leader = fleet.leader()
+    begin = time.monotonic()
+    leader.hang()
+    await asyncio.sleep(ANSWERED)
+    took = await writer.wait_for_progress(1) - begin
+    leader.go_on()
+    await asyncio.sleep(2.0)
+    print(f"frozen: {took:.3f} s", file=sys.stderr)
+    return took

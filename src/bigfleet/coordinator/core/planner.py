@@ -1,0 +1,320 @@
+"""The rebalancer: which machines should change shards now. Pure: tables and reports in, moves out.
+
+Demand pulls, nothing is pushed: (1) idle machines, (2) speculative slots, (3) drains on other shards, each only for
+what the one before left over. A machine is asked for only if units fit on it, never more machines than the missing
+units need, and never for demand that is bound to one domain. Which machines exactly is the donor's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bigfleet.coordinator.core.policy import Policy
+from bigfleet.coordinator.core.records import Phase, Selector, Shape, Transfer
+from bigfleet.coordinator.core.reports import Deficit, Kind, Standing
+from bigfleet.coordinator.core.supply import (
+    Offer,
+    Supply,
+    allows,
+    carries,
+    key_of_shape,
+    machines_for,
+    shape_key,
+    shape_of,
+)
+from bigfleet.coordinator.core.tables import Tables
+from bigfleet.model.names import INSTANCE_TYPE_LABEL
+from bigfleet.model.resources import Resources
+
+MOST_MACHINES = 50
+MOST_DRAINS = 16
+SERVED_AT_ONCE = 50
+
+
+class Drain(Struct, frozen=True):
+    """Ask a donor to drain machines of lower priority; they are transferred once they are idle."""
+
+    id: str
+    donor: int
+    recipient: int
+    shape: Shape
+    selector: Selector
+    priority: int
+    bucket: int
+    units: int
+    provider: str = ""
+
+
+class Rest(NamedTuple):
+    """A donor that is not asked for a while, because it had nothing for this demand or failed."""
+
+    donor: int
+    recipient: int
+    shape: tuple[str, str]
+    tier: int
+
+
+class Plan(NamedTuple):
+    transfers: list[Transfer]
+    drains: list[Drain]
+
+
+class Wanted(NamedTuple):
+    """One folded deficit of one shard and what of it nothing covers yet."""
+
+    recipient: int
+    deficit: Deficit
+    units: int
+
+
+def plan(
+    tables: Tables,
+    standings: Mapping[int, Standing],
+    policy: Policy,
+    now: int,
+    *,
+    resting: Collection[Rest] = (),
+    draining: Collection[tuple[int, tuple[str, str]]] = (),
+) -> Plan:
+    """What to do now. `standings` holds only shards that may take part; `draining` what already has a drain asked."""
+    planning = Planning(tables, standings, policy, now, resting=resting, draining=draining)
+    for _ in planning.steps():
+        pass
+    return planning.plan
+
+
+def fold(deficits: Collection[Deficit]) -> list[Deficit]:
+    """One per profile and unit: units and sums added up, the oldest age."""
+    folded: dict[tuple[str, str], Deficit] = {}
+    for each in deficits:
+        key = (each.fingerprint, each.min_unit.canonical)
+        known = folded.get(key)
+        if known is None:
+            folded[key] = each
+        else:
+            folded[key] = replace(
+                known,
+                units=known.units + each.units,
+                resources=known.resources + each.resources,
+                age=max(known.age, each.age),
+                constrained=known.constrained or each.constrained,
+            )
+    return list(folded.values())
+
+
+class Planning:
+    """One look, in steps: a fleet of thousands of shards takes longer than callers can be kept waiting.
+
+    Between two steps the tables may change; what was planned on an older view is refused when it is proposed.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        standings: Mapping[int, Standing],
+        policy: Policy,
+        now: int,
+        *,
+        resting: Collection[Rest] = (),
+        draining: Collection[tuple[int, tuple[str, str]]] = (),
+    ) -> None:
+        self._standings = {shard: standings[shard] for shard in standings if shard in tables.generations}
+        self._names = {shard: tables.generations[shard].id for shard in self._standings}
+        self._regions = {name: provider.region for name, provider in tables.providers.items()}
+        self._policy = policy
+        self._resting = resting
+        self._draining = draining
+        self._folded: dict[int, list[Deficit]] = {}
+        self._wanted: list[Wanted] = []
+        self._supply = Supply(tables, policy, now)
+        self._sizes: dict[str, Resources] = {}
+        self._coming = _coming(tables, policy, now)
+        self._answered = _drains_answered(tables)
+        self.plan = Plan([], [])
+
+    def steps(self) -> Iterator[None]:
+        """Run it; each step is short."""
+        for shard in sorted(self._standings):
+            self._look_at(shard)
+            yield
+        self._supply.close()
+        hopeful = []
+        for number, wanted in enumerate(self._wanted):
+            if self._may_be_helped(wanted):
+                hopeful.append(wanted)
+            if number % SERVED_AT_ONCE == 0:
+                yield
+        self._wanted = sorted(hopeful, key=self._precedence)
+        for number, wanted in enumerate(self._wanted):
+            if len(self.plan.transfers) + len(self.plan.drains) >= self._policy.max_moves:
+                return
+            self._serve(wanted)
+            if number % SERVED_AT_ONCE == 0:
+                yield
+
+    def _look_at(self, shard: int) -> None:
+        standing = self._standings[shard]
+        self._supply.add(shard, standing)
+        for cell in standing.cells:
+            self._sizes[cell.kind.instance_type] = cell.kind.allocatable
+        self._folded[shard] = fold(standing.deficits)
+        for each in self._folded[shard]:
+            units = (each.units or 1) - self._coming.get((shard, shape_key(each)), 0)
+            if units > 0 and each.age >= self._policy.after and not each.stays:
+                self._wanted.append(Wanted(shard, each, units))
+
+    def _may_be_helped(self, wanted: Wanted) -> bool:
+        """Most of a fleet's shortfalls fit on nobody's machines; sorting them would be work for nothing."""
+        if self._policy.preempt and wanted.deficit.age >= self._policy.preempt_after:
+            return True
+        return any(self._supply.fitting(wanted.deficit, wanted.units, speculative=slots) for slots in (False, True))
+
+    def _precedence(self, wanted: Wanted) -> tuple[int, int, str, str, str]:
+        deficit = wanted.deficit
+        return -deficit.priority, -deficit.age, self._names[wanted.recipient], *shape_key(deficit)
+
+    def _serve(self, wanted: Wanted) -> None:
+        left = self._draw(wanted, wanted.units, speculative=False)
+        if left > 0 and self._policy.slots:
+            left = self._draw(wanted, left, speculative=True)
+        old_enough = wanted.deficit.age >= self._policy.preempt_after
+        if left == wanted.units and old_enough and self._policy.preempt:
+            self._preempt(wanted)
+
+    def _draw(self, wanted: Wanted, units: int, *, speculative: bool) -> int:
+        """Ask donors for free machines; what is still missing afterwards."""
+        shape, tier = shape_key(wanted.deficit), 2 if speculative else 1
+        for kind, carried in self._supply.fitting(wanted.deficit, units, speculative=speculative):
+            if not self._reaches(wanted.recipient, kind):
+                continue
+            for offer in self._supply.kinds[kind]:
+                if units < self._policy.min_units or units <= 0:
+                    return units
+                if not offer.count or Rest(offer.donor, wanted.recipient, shape, tier) in self._resting:
+                    continue
+                if offer.donor == wanted.recipient or self._needs_itself(offer.donor, kind, wanted.deficit.priority):
+                    continue
+                units -= self._ask(wanted, kind, carried, offer, units)
+        return units
+
+    def _ask(self, wanted: Wanted, kind: Kind, carried: int, offer: Offer, units: int) -> int:
+        needed = machines_for(wanted.deficit, units, carried, kind.allocatable)
+        count = min(needed, offer.count, MOST_MACHINES)
+        if count <= 0:
+            return 0
+        offer.count -= count
+        # Demand without units is one claim: whoever answers it first answers all of it.
+        covered = count * carried if wanted.deficit.units else 1
+        self.plan.transfers.append(
+            Transfer(
+                id="",
+                phase=Phase.PROPOSED,
+                donor=offer.donor,
+                recipient=wanted.recipient,
+                provider=kind.provider,
+                region=self._regions.get(kind.provider, ""),
+                speculative=kind.speculative,
+                selector=Selector(kind.instance_type, kind.zone, count),
+                shape=shape_of(wanted.deficit),
+                priority=wanted.deficit.priority,
+                units=min(covered, units),
+            )
+        )
+        return covered
+
+    def _preempt(self, wanted: Wanted) -> None:
+        """Ask one donor to drain, the one with most machines that could serve."""
+        shape = shape_key(wanted.deficit)
+        if (wanted.recipient, shape) in self._draining:
+            return
+        candidates = []
+        for donor, standing in self._standings.items():
+            if donor == wanted.recipient or Rest(donor, wanted.recipient, shape, 3) in self._resting:
+                continue
+            for instance_type, bound in self._bound(standing):
+                carried = self._carried(wanted.deficit, instance_type)
+                if self._supply.cools(donor, instance_type):
+                    continue
+                if bound > 0 and carried and allows(wanted.deficit, INSTANCE_TYPE_LABEL, instance_type):
+                    candidates.append((-bound, self._names[donor], instance_type, donor, carried))
+        if not candidates:
+            return
+        _, _, instance_type, donor, carried = min(candidates)
+        needed = -(-wanted.units // carried) if wanted.deficit.units else 1
+        count = min(needed, MOST_DRAINS)
+        self.plan.drains.append(
+            Drain(
+                id=self._drain_id(donor, wanted.recipient, shape),
+                donor=donor,
+                recipient=wanted.recipient,
+                shape=shape_of(wanted.deficit),
+                selector=Selector(instance_type, "", count),
+                priority=wanted.deficit.priority,
+                bucket=wanted.deficit.bucket,
+                units=min(count * carried, wanted.units),
+                provider=_only(self._standings[donor].providers),
+            )
+        )
+
+    def _bound(self, standing: Standing) -> list[tuple[str, int]]:
+        free: dict[str, int] = {}
+        for cell in standing.cells:
+            free[cell.kind.instance_type] = free.get(cell.kind.instance_type, 0) + cell.count
+        return [(name, total - free.get(name, 0)) for name, total in standing.totals]
+
+    def _carried(self, deficit: Deficit, instance_type: str) -> int:
+        """Units a machine of this type holds; 1 when nobody has a free one to read its size from: the donor knows."""
+        size = self._sizes.get(instance_type)
+        return 1 if size is None else carries(deficit, size)
+
+    def _needs_itself(self, donor: int, kind: Kind, priority: int) -> bool:
+        """A donor keeps what demand of its own, no less important, waits for."""
+        return any(
+            each.priority >= priority
+            and (each.units > 0 or not each.resources.is_zero)
+            and carries(each, kind.allocatable)
+            and allows(each, INSTANCE_TYPE_LABEL, kind.instance_type)
+            for each in self._folded[donor]
+        )
+
+    def _reaches(self, recipient: int, kind: Kind) -> bool:
+        """A shard can only run machines of providers it dials."""
+        providers = self._standings[recipient].providers
+        return not kind.provider or not providers or kind.provider in providers
+
+    def _drain_id(self, donor: int, recipient: int, shape: tuple[str, str]) -> str:
+        """The same for the same question: a new leader that asks again gets the same machines, not more."""
+        digest = sha256(repr(shape).encode()).hexdigest()[:16]
+        return f"drain/{donor}/{recipient}/{digest}/{self._answered.get((donor, recipient, shape), 0)}"
+
+
+def _drains_answered(tables: Tables) -> dict[tuple[int, int, tuple[str, str]], int]:
+    """The last revision at which a drain for this demand led to a transfer."""
+    answered: dict[tuple[int, int, tuple[str, str]], int] = {}
+    for each in tables.transfers.values():
+        if each.drained:
+            place = (each.donor, each.recipient, key_of_shape(each.shape))
+            answered[place] = max(answered.get(place, 0), each.revision)
+    return answered
+
+
+def _coming(tables: Tables, policy: Policy, now: int) -> dict[tuple[int, tuple[str, str]], int]:
+    """Units that transfers already bring, per recipient and shape."""
+    coming: dict[tuple[int, tuple[str, str]], int] = {}
+    for each in tables.transfers.values():
+        if each.phase is Phase.ADOPTED and each.adopted_at <= now - policy.settle:
+            continue
+        asked = each.selector.count or len(each.machines) or 1
+        units = each.units if each.phase is Phase.PROPOSED else -(-each.units * len(each.machines) // asked)
+        place = (each.recipient, key_of_shape(each.shape))
+        coming[place] = coming.get(place, 0) + units
+    return coming
+
+
+def _only(providers: frozenset[str]) -> str:
+    return next(iter(providers)) if len(providers) == 1 else ""

@@ -1,0 +1,119 @@
+"""What shards tell: the light half of every report as values, and the heavy half as the planner reads it.
+
+None of them can be part of a cycle, and thousands come every second, so the garbage collector is spared them.
+Nothing here is stored: after a failover the new leader knows what it has been told since, and waits for the rest.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import Resources
+
+# What a shard may announce.
+TABLES = "ownership-table"
+TRANSFERS = "transfers"
+RAILS = "rails"
+PROVIDERS = "provider-registry"
+
+
+class Outcome(IntEnum):
+    """Numbers are those of `InstructAck.Outcome`."""
+
+    UNSPECIFIED = 0
+    ACCEPTED = 1
+    REJECTED_STALE = 2
+    REJECTED_INVALID = 3
+    FAILED = 4
+
+
+class Ack(Struct, frozen=True, gc=False):
+    """A shard's answer to one instruction."""
+
+    instruction: str
+    outcome: Outcome
+    reason: str = ""
+    machines: tuple[str, ...] = ()
+
+
+class ReportedCluster(Struct, frozen=True, gc=False):
+    """A cluster with a session on the shard, or with machines bound there."""
+
+    cluster: str
+    connected: bool = False
+    machines: int = 0
+    claimed: str = ""
+    referable: bool = False
+
+
+class Report(Struct, frozen=True, gc=False):
+    """The half of a report that is read at once."""
+
+    shard: str
+    cycle: int = 0
+    epoch: int = 0
+    address: str = ""
+    version: int = 0
+    highest_term: int = 0
+    capabilities: frozenset[str] = frozenset()
+    acks: tuple[Ack, ...] = ()
+    clusters: tuple[ReportedCluster, ...] = ()
+
+    @property
+    def tables(self) -> bool:
+        return TABLES in self.capabilities
+
+
+class Kind(Struct, frozen=True, cache_hash=True, gc=False):
+    """What a free machine is to somebody who looks for one."""
+
+    instance_type: str
+    zone: str
+    speculative: bool
+    allocatable: Resources
+    price: float = 0.0
+    probability: float = 0.0
+    provider: str = ""
+
+
+class Cell(Struct, frozen=True, gc=False):
+    """How many free machines of a kind a shard has."""
+
+    kind: Kind
+    count: int
+
+
+class Deficit(Struct, frozen=True, gc=False):
+    """Units of one size that a shard cannot place, less what is coming for them.
+
+    `units` 0 means demand of an operator that counts no pods: then `resources` is the sum that is missing.
+    """
+
+    fingerprint: str
+    requirements: tuple[Requirement, ...]
+    min_unit: Resources
+    units: int
+    resources: Resources = Resources.ZERO
+    priority: int = 0
+    bucket: int = 0
+    age: int = 0
+    constrained: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is resolved on its own shard or not at all."""
+        return self.constrained or any(each.operator is Operator.SAME for each in self.requirements)
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """The half of a report that is read when planning."""
+
+    deficits: tuple[Deficit, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    totals: tuple[tuple[str, int], ...] = ()
+    zones: tuple[tuple[str, int], ...] = ()
+    providers: frozenset[str] = frozenset()
+    machines: int = 0
