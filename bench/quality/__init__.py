@@ -1,0 +1,1 @@
+"""The judge: `python -m bench quality [--family NAME] [--json FILE]`; see `docs/quality.md`."""
