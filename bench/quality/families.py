@@ -60,8 +60,7 @@ def _steady(
     phase: float = 0.0,
 ) -> None:
     """Poisson arrivals that keep about `alive` pods running, from a steady state at second 0 on."""
-    reach = 4 * mean_work if swing else 30 * mean_work
-    at = -min(reach, 20 * DAY)
+    at = -min(30 * mean_work, 20 * DAY)
     peak = alive / mean_work * (1 + swing)
     while at < trace.horizon:
         at += random.exponential(1 / peak)
@@ -113,7 +112,7 @@ WEB: tuple[Size, ...] = (
 def web(seed: int) -> Trace:
     """Web pods of four sizes that live for hours; by day a half more than the mean, by night a half less."""
     random = np.random.default_rng([seed, 12])
-    trace = TraceBuilder("web", seed, 36 * HOUR)
+    trace = TraceBuilder("web", seed, DAY)
     shape = (1.5 * HOUR, 1.0, 300.0, 24 * HOUR)
 
     def add(at: float, work: float) -> None:
@@ -126,7 +125,7 @@ def web(seed: int) -> Trace:
 
 def _mixed(seed: int, name: str, key: int, most: int, alive: float) -> Trace:
     random = np.random.default_rng([seed, key])
-    trace = TraceBuilder(name, seed, 36 * HOUR)
+    trace = TraceBuilder(name, seed, DAY)
     shape = (2 * HOUR, 1.2, 300.0, 24 * HOUR)
     steps = [size for size in (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000)]
     steps = [size for size in steps if size <= most]
@@ -155,21 +154,25 @@ def mixed32(seed: int) -> Trace:
 def tails(seed: int) -> Trace:
     """Lognormal sizes, lives from a minute to days, and bursts of up to two hundred pods within a minute."""
     random = np.random.default_rng([seed, 15])
-    trace = TraceBuilder("tails", seed, 36 * HOUR)
+    trace = TraceBuilder("tails", seed, DAY)
     shape = (20 * 60.0, 1.8, 60.0, 3 * DAY)
 
     def size() -> Size:
         cores = _lognormal(random, 0.6, 1.0, 0.1, 16)
         memory = cores * _lognormal(random, 3, 0.6, 0.5, 16)
         # Manifests say 0.1, 0.25, 0.5, ... and whole GiB, not four digits.
-        cpu = next(step for step in (100, 250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000) if step >= cores * 999)
-        gib = next(step for step in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if step >= min(memory, 128))
+        cpu = next(
+            step for step in (100, 250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000) if step >= cores * 999
+        )
+        gib = next(
+            step for step in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if step >= min(memory, 128)
+        )
         return cpu, _gib(gib), 0
 
     def add(at: float, work: float) -> None:
         trace.add(at, work, size(), service=bool(random.random() < 0.3))
 
-    _steady(trace, random, 520, _mean_lognormal(*shape), lambda: _lognormal(random, *shape), add, 0.3)
+    _steady(trace, random, 560, _mean_lognormal(*shape), lambda: _lognormal(random, *shape), add, 0.3)
     for _burst in range(18):
         begin, kind = random.uniform(0, trace.horizon), size()
         for _pod in range(int(_lognormal(random, 50, 0.8, 10, 200))):
@@ -180,7 +183,7 @@ def tails(seed: int) -> Trace:
 def spot(seed: int) -> Trace:
     """Batch that costs a cent to interrupt beside services at $256 and work that must never be."""
     random = np.random.default_rng([seed, 16])
-    trace = TraceBuilder("spot", seed, 36 * HOUR)
+    trace = TraceBuilder("spot", seed, DAY)
     shape = (2 * HOUR, 1.0, 300.0, 24 * HOUR)
     sizes = ((500, 1), (1000, 2), (1000, 4), (2000, 4), (2000, 8), (4000, 8), (4000, 16))
 
@@ -206,7 +209,7 @@ def _hours(
 ) -> Trace:
     """Pods of some hours, drawn by `pod`: the shapes that are awkward in one way each."""
     random = np.random.default_rng([seed, key])
-    trace = TraceBuilder(name, seed, 30 * HOUR)
+    trace = TraceBuilder(name, seed, 18 * HOUR)
     shape = (2 * HOUR, 1.0, 300.0, 24 * HOUR)
 
     def add(at: float, work: float) -> None:
@@ -258,7 +261,7 @@ def exclusive(seed: int) -> Trace:
 def racks(seed: int) -> Trace:
     """Jobs of 2 to 16 pods that run in one rack or not at all, beside plain pods."""
     random = np.random.default_rng([seed, 21])
-    trace = TraceBuilder("racks", seed, 36 * HOUR)
+    trace = TraceBuilder("racks", seed, DAY)
     shape = (3 * HOUR, 1.0, 600.0, 24 * HOUR)
     gang = 0
 

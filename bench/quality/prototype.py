@@ -27,6 +27,9 @@ class Rules:
     closed_hold_s: float = 60.0
     levels: tuple[float, ...] = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
     hysteresis: float = 0.03
+    level_by: str = "fill"
+    firm: float = 0.0
+    gang_closed: bool = True
     no_service: float = 0.5
     every_s: float = 30.0
     close: bool = True
@@ -66,14 +69,18 @@ class _ClusterState:
 class Prototype:
     """One shard for all clusters of a world."""
 
-    def __init__(self, world: World, rules: Rules | None = None, name: str = "prototype") -> None:
-        self.name, self.rules = name, rules or Rules()
+    def __init__(self, world: World, rules: Rules | None = None, name: str = "prototype", shared: bool = True) -> None:
+        self.name, self.rules, self.shared = name, rules or Rules(), shared
         self.buyer = Buyer(world.trace.classes, world.kinds, self.rules.purchase, world.may_run)
         self._clusters = [_ClusterState() for _ in range(world.trace.clusters)]
         self._next_pass = 0.0
         self._below = np.zeros(len(world.nodes.alive))
         self._ripe = 0
         self.penalty = self.buyer.penalty
+        if self.rules.firm and world.kinds.spot.any():
+            # Who tolerates spot leaves firm nodes to those who do not, while it has a choice.
+            tolerant = (world.may_run & world.kinds.spot).any(1)
+            world.soft = np.where(tolerant[:, None] & ~world.kinds.spot[None, :], self.rules.firm, 0.0)
 
     def decide(self, world: World) -> None:
         waiting: dict[int, list[int]] = {}
@@ -110,9 +117,18 @@ class Prototype:
         counts = self._place(world, counts, coming, free, tokens)
         if not counts.any():
             return
-        for each in self.buyer.plan(counts, world.stock):
+        for each in self.buyer.plan(counts, self._stock(world, cluster)):
             rack = NOBODY if not world.racks else self._free_rack(world)
             world.buy(cluster, each.kind, each.carries @ trace.classes.request, rack)
+
+    def _stock(self, world: World, cluster: int) -> Ints:
+        """What may be bought; without sharing, a cluster has its part of what is reserved and no more."""
+        if self.shared or world.trace.clusters == 1:
+            return world.stock
+        mine = world.nodes.alive & (world.nodes.cluster == cluster)
+        held = np.bincount(world.nodes.kind[mine], minlength=len(world.kinds))
+        share = world.kinds.limit // world.trace.clusters
+        return np.where(world.kinds.limit < UNLIMITED, np.maximum(0, share - held), world.stock)
 
     def _place(self, world: World, counts: Ints, rows: Ints, free: Ints, tokens: Flags) -> Ints:
         """Takes off the counts what fits on rows, larger units first, tightest row first; `free` is used up."""
@@ -130,7 +146,9 @@ class Prototype:
                 fits &= ~tokens[:, token]
             able = np.flatnonzero(fits)
             for row in able[np.argsort(free[able, 0], kind="stable")].tolist():
-                take = min(int(rest[cls]), *(int(have // want) for have, want in zip(free[row], request, strict=True) if want))
+                take = min(
+                    int(rest[cls]), *(int(have // want) for have, want in zip(free[row], request, strict=True) if want)
+                )
                 if token != NOBODY:
                     take = 1
                     tokens[row, token] = True
@@ -151,12 +169,13 @@ class Prototype:
             best: tuple[int, int, Ints, Ints] | None = None
             for rack in [*np.unique(nodes.rack[nodes.alive & (nodes.cluster == cluster)]).tolist(), NOBODY]:
                 held = int((nodes.alive & (nodes.rack == rack)).sum()) if rack != NOBODY else 0
-                ready = np.flatnonzero(nodes.ready & (nodes.rack == rack) & (nodes.cluster == cluster))
+                # Room on Ready nodes is gone before the rest has booted; it counts only when it is enough by itself.
+                ready = np.flatnonzero(nodes.ready & (nodes.rack == rack) & (nodes.cluster == cluster) & nodes.closed)
                 mine = np.flatnonzero(nodes.rack[coming] == rack) if rack != NOBODY else np.array([], np.int64)
                 rows = np.concatenate([coming[mine], ready])
                 room = np.concatenate([free[mine], nodes.free[ready]])
                 rest = self._place(world, counts, rows, room, nodes.tokens[rows].copy())
-                plan = self.buyer.plan(rest, world.stock) if rest.any() else []
+                plan = self.buyer.plan(rest, self._stock(world, cluster)) if rest.any() else []
                 if held + len(plan) > world.racks:
                     continue
                 cost = self.buyer.dollars(plan)
@@ -170,7 +189,9 @@ class Prototype:
             free[mine] = room
             place = self._free_rack(world, len(plan)) if rack == NOBODY else rack
             for each in plan:
-                world.buy(cluster, each.kind, each.carries @ trace.classes.request, place)
+                row = world.buy(cluster, each.kind, each.carries @ trace.classes.request, place)
+                # Closed until the gang is there: the first of its machines would fill up before the last is Ready.
+                world.nodes.closed[row] = self.rules.gang_closed
 
     def _free_rack(self, world: World, size: int = 1) -> int:
         """The first rack with so many free places."""
@@ -188,7 +209,8 @@ class Prototype:
         if not empty.any():
             return
         since = world.now - np.maximum(nodes.empty_at, nodes.ready_at)
-        hold = np.where(nodes.closed, self.rules.closed_hold_s, self.rules.hold_s)
+        fresh = world.now - nodes.ready_at < self.rules.hold_s + 120.0
+        hold = np.where(nodes.closed & ~fresh, self.rules.closed_hold_s, self.rules.hold_s)
         due = empty & (since >= hold)
         for state in self._clusters:
             for move in state.moves:
@@ -201,11 +223,19 @@ class Prototype:
     def _levels(self, world: World) -> Floats:
         if len(self._below) < len(world.nodes.alive):
             self._below = np.concatenate([self._below, np.zeros(len(world.nodes.alive) - len(self._below))])
-        fill = world.fill() - np.where(world.nodes.services == 0, self.rules.no_service, 0.0)
+        fill = world.fill() if self.rules.level_by == "fill" else self._worth(world)
+        fill = fill - np.where(world.nodes.services == 0, self.rules.no_service, 0.0)
         low = sum((fill < level - self.rules.hysteresis).astype(float) for level in self.rules.levels)
         high = sum((fill < level + self.rules.hysteresis).astype(float) for level in self.rules.levels)
         self._below = np.clip(self._below, low, high)
         return self._below
+
+    def _worth(self, world: World) -> Floats:
+        """Value carried over effective cost of each row."""
+        nodes, kinds = world.nodes, world.kinds
+        risk = kinds.probability[nodes.kind] * (nodes.units @ self.penalty)
+        worth: Floats = (nodes.units @ self.buyer.alone) / (kinds.price[nodes.kind] + risk)
+        return worth
 
     # ---- S6: closing, moves, budget --------------------------------------------------------------------------------
 
@@ -247,7 +277,7 @@ class Prototype:
             tries -= 1
             others = open_rows[open_rows != row]
             rest = self._place(world, counts[row], others, nodes.free[others].copy(), nodes.tokens[others].copy())
-            need = buyer.dollars(buyer.plan(rest, world.stock)) if rest.any() else 0.0
+            need = buyer.dollars(buyer.plan(rest, self._stock(world, cluster))) if rest.any() else 0.0
             if need < (1 - rules.saves) * price[row]:
                 world.close(row)
                 open_rows = others
@@ -283,7 +313,9 @@ class Prototype:
             if pods > state.tokens:
                 continue
             lost = float(counts[row][counts[row] > 0] @ reclamation[counts[row] > 0])
-            rest = self._place(world, counts[row], open_rows, nodes.free[open_rows].copy(), nodes.tokens[open_rows].copy())
+            rest = self._place(
+                world, counts[row], open_rows, nodes.free[open_rows].copy(), nodes.tokens[open_rows].copy()
+            )
             if not rest.any():
                 gain = float(world.kinds.price[nodes.kind[row]]) * hours - lost
                 if gain > 0:
@@ -334,6 +366,7 @@ class Prototype:
                 continue
             room = total @ world.trace.classes.request
             fits = (kinds.capacity >= room).all(1) & world.may_run[total > 0].all(0) & (world.stock > 0)
+            fits &= (kinds.limit >= UNLIMITED) | self.shared
             fits &= ~kinds.gpu | bool(room[2] > 0)
             if not fits.any():
                 continue

@@ -151,6 +151,7 @@ class Buyer:
             used = np.flatnonzero(each.carries)
             total = each.carries @ self.classes.request
             fits = (self.kinds.capacity >= total).all(1) & self.may[used].all(0) & (self.kinds.limit >= UNLIMITED)
+            fits &= self.may_buy[used].any(0)
             risk = self.kinds.probability * float(each.carries @ self.penalty)
             cost = np.where(fits, self.price + risk, np.inf)
             cost[each.kind] = self.price[each.kind] + risk[each.kind]

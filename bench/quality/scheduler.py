@@ -54,7 +54,7 @@ class Scheduler:
         share = used.mean(1)
         score = 100 * (1 - share if self.scoring == EMPTIEST else share)
         score += 100 * (1 - np.abs(used[:, 0] - used[:, 1]) / 2)
-        taints = nodes.taints[rows]
+        taints = nodes.taints[rows] + world.soft[cls, nodes.kind[rows]]
         most = taints.max()
         if most > 0:
             score -= taints * 10_000 if self.strict_levels else TAINT_WEIGHT * 100 * taints / most

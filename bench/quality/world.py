@@ -65,6 +65,7 @@ class World:
     def __init__(self, trace: Trace, kinds: Kinds, scheduler: Scheduler, racks: int = 0) -> None:
         self.trace, self.kinds, self.scheduler, self.racks = trace, kinds, scheduler, racks
         self.may_run = tolerated(trace, kinds)
+        self.soft = np.zeros(self.may_run.shape)
         self.now = 0.0
         self.nodes = Nodes(256, len(trace.classes))
         self.on_node: list[set[int]] = [set() for _ in range(256)]
@@ -185,7 +186,9 @@ class World:
     def buy(self, cluster: int, kind: int, carries: Ints | None = None, rack: int = NOBODY) -> int:
         """A machine of a kind for a cluster, Ready after its boot; `carries` is the room it was bought for."""
         if self.stock[kind] <= 0:
-            raise ValueError(f"kind {self.kinds.names[kind]} has no stock left; {self.kinds.limit[kind]} were to be had")
+            raise ValueError(
+                f"kind {self.kinds.names[kind]} has no stock left; {self.kinds.limit[kind]} were to be had"
+            )
         if not (~self.nodes.alive).any():
             self.nodes.grow()
             self.on_node += [set() for _ in range(len(self.nodes.alive) - len(self.on_node))]
