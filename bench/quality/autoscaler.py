@@ -1,9 +1,9 @@
 """The rival users run now: one autoscaler per cluster that buys for pending pods the cheapest type that fits them
 together, and consolidates single nodes.
 
-Owns that rival only. Pending pods are packed, largest first, onto nodes-to-be as long as some type holds their sum; each
-becomes the cheapest type that does. A node is deleted when its pods have room elsewhere and replaced when one cheaper
-machine holds them, one node at a time, once nothing happened on it for the hold. It knows no reclamation dollars.
+Owns that rival only. Pending pods are packed, largest first, onto nodes-to-be as long as some type holds their sum;
+each becomes the cheapest type that does. A node is deleted when its pods have room elsewhere and replaced when one
+cheaper machine holds them, one node at a time, once nothing happened on it for the hold.
 """
 
 from __future__ import annotations

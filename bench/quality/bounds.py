@@ -51,7 +51,7 @@ class Program:
         self.classes, self.clusters = classes, clusters
 
     def solve(self, counts: Ints) -> Bound:
-        """`counts`: pods per class, or a row of them per cluster. Reserved machines are paid for whether used or not."""
+        """`counts`: pods per class, or a row of them per cluster. What is reserved is paid for, used or not."""
         table = counts.reshape(self.clusters, -1)
         present = tuple(np.flatnonzero(table.sum(0)).tolist())
         if not present:

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--family", action="append", choices=sorted(FAMILIES), metavar="NAME", help="only this one")
     parser.add_argument("--candidate", choices=sorted(CANDIDATES), default="prototype", help="who is judged")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), metavar="SEED", help="1 2 3 unless told")
-    parser.add_argument("--without-rivals", action="store_true", help="leave out both rivals")
+    parser.add_argument("--rival-seeds", type=int, nargs="*", metavar="SEED", help="where rivals run too: all seeds")
     parser.add_argument("--without-curve", action="store_true", help="leave out dollars over evictions")
     parser.add_argument("--page", action="store_true", help="only rebuild the tables of docs/quality.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.page:
         PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), json.loads(EVIDENCE.read_text(encoding="utf-8"))))
         return 0
-    plan = Plan(chosen.candidate, tuple(chosen.seeds), not chosen.without_rivals, not chosen.without_curve)
+    rivals = chosen.seeds if chosen.rival_seeds is None else chosen.rival_seeds
+    plan = Plan(chosen.candidate, tuple(chosen.seeds), tuple(rivals), not chosen.without_curve)
     return run(chosen.family or list(FAMILIES), plan, chosen.json)
 
 

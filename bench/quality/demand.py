@@ -1,7 +1,7 @@
 """Demand of a replay as columns: classes of pods, and pods that arrive and have work to do.
 
-Owns what a pod is to the judge. A pod's work is done when it has run for so long, wherever; a pod that was moved goes on
-where it was, and what that cost its owner are its class's reclamation dollars.
+Owns what a pod is to the judge. A pod's work is done when it has run for so long, wherever; a pod that was moved goes
+on where it was, and what that cost its owner are its class's reclamation dollars.
 """
 
 from __future__ import annotations

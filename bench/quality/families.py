@@ -87,7 +87,7 @@ def _mean_lognormal(median: float, sigma: float, least: float, most: float) -> f
 def gpus(seed: int) -> Trace:
     """Whole GPUs: jobs of 1 to 8, hours to days, a few cores and tens of GiB for each GPU."""
     random = np.random.default_rng([seed, 11])
-    trace = TraceBuilder("gpus", seed, 5 * DAY)
+    trace = TraceBuilder("gpus", seed, 3 * DAY)
     shape = (10 * HOUR, 1.2, 0.5 * HOUR, 5 * DAY)
 
     def add(at: float, work: float) -> None:
@@ -127,15 +127,17 @@ def _mixed(seed: int, name: str, key: int, most: int, alive: float) -> Trace:
     random = np.random.default_rng([seed, key])
     trace = TraceBuilder(name, seed, DAY)
     shape = (2 * HOUR, 1.2, 300.0, 24 * HOUR)
-    steps = [size for size in (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000)]
-    steps = [size for size in steps if size <= most]
+    grid = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000)
+    steps = [size for size in grid if size <= most]
     weights = np.array([size**-0.5 for size in steps])
     weights /= weights.sum()
 
     def add(at: float, work: float) -> None:
         cores = int(steps[int(random.choice(len(steps), p=weights))])
         ratio = float(random.choice([1, 2, 3, 4, 6, 8]))
-        trace.add(at, work, (cores, _gib(cores / 1000 * ratio), 0), service=bool(random.random() < 0.5))
+        # More than 128 GiB fits one dear type only: then a family is about that type's halves and nothing else.
+        memory = min(cores / 1000 * ratio, 128)
+        trace.add(at, work, (cores, _gib(memory), 0), service=bool(random.random() < 0.5))
 
     _steady(trace, random, alive, _mean_lognormal(*shape), lambda: _lognormal(random, *shape), add, 0.3)
     return trace.build()
@@ -151,6 +153,10 @@ def mixed32(seed: int) -> Trace:
     return _mixed(seed, "mixed32", 14, 32000, 450)
 
 
+_CPU_GRID = (100, 250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000)
+_GIB_GRID = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
 def tails(seed: int) -> Trace:
     """Lognormal sizes, lives from a minute to days, and bursts of up to two hundred pods within a minute."""
     random = np.random.default_rng([seed, 15])
@@ -161,13 +167,8 @@ def tails(seed: int) -> Trace:
         cores = _lognormal(random, 0.6, 1.0, 0.1, 16)
         memory = cores * _lognormal(random, 3, 0.6, 0.5, 16)
         # Manifests say 0.1, 0.25, 0.5, ... and whole GiB, not four digits.
-        cpu = next(
-            step for step in (100, 250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000) if step >= cores * 999
-        )
-        gib = next(
-            step for step in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if step >= min(memory, 128)
-        )
-        return cpu, _gib(gib), 0
+        cpu = next(step for step in _CPU_GRID if step >= cores * 999)
+        return cpu, _gib(next(step for step in _GIB_GRID if step >= min(memory, 128))), 0
 
     def add(at: float, work: float) -> None:
         trace.add(at, work, size(), service=bool(random.random() < 0.3))

@@ -1,4 +1,4 @@
-"""The tables of `docs/quality.md`, written from the evidence alone between two marks; the words around them are ours."""
+"""The tables of `docs/quality.md`, written from the evidence alone between two marks; the words around are ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewritten(text: str, report: dict[str, Any]) -> str:
 def tables(report: dict[str, Any]) -> str:
     families = report["families"]
     lines = [
-        "| family | static (limit) | emptiest first (limit) | fullest first (limit) | repacked free | sums | autoscaler |",
+        "| family | static (limit) | emptiest first (limit) | fullest first (limit) | repacked | sums | autoscaler |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in families.values():
@@ -35,7 +35,7 @@ def tables(report: dict[str, Any]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
-        "| family | evicted, % of old pods | later than boot + 3 cycles, % | service wait p99, s | bought back, % | missed |",
+        "| family | evicted, % | later than boot + 3 cycles, % | service wait p99, s | bought back, % | missed |",
         "|---|---|---|---|---|---|",
     ]
     for row in families.values():

@@ -14,23 +14,27 @@ import numpy as np
 from bench.quality.account import OLD_S
 from bench.quality.demand import NOBODY
 from bench.quality.kinds import UNLIMITED, Flags, Floats, Ints
-from bench.quality.purchase import Buyer, Purchase, PurchaseRules
+from bench.quality.purchase import Buyer, PurchaseRules
 from bench.quality.world import World
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Numbers of the rules; the defaults are those of the design text."""
+    """Numbers of the rules. Defaults are what won here; `DESIGN` has those the rules were first written with.
 
-    purchase: PurchaseRules = PurchaseRules()
-    hold_s: float = 120.0
-    closed_hold_s: float = 60.0
+    Not of the design: `firm` (who tolerates spot is kept off firm nodes by so many soft taints), `quiet_s` (no purchase
+    for a move so soon after a return), `calm_s` (no eviction so soon after a purchase), `first_come` (coming machines
+    are counted on as the scheduler will fill them, not largest unit first), `spend` (share of the budget per move).
+    """
+
+    purchase: PurchaseRules = field(default_factory=PurchaseRules)
+    hold_s: float = 300.0
+    closed_hold_s: float = 300.0
     levels: tuple[float, ...] = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
     hysteresis: float = 0.03
     level_by: str = "fill"
-    firm: float = 0.0
-    gang_closed: bool = True
-    no_service: float = 0.5
+    firm: float = 6.0
+    no_service: float = 0.0
     every_s: float = 30.0
     close: bool = True
     poor: float = 0.8
@@ -45,7 +49,23 @@ class Rules:
     moves_share: float = 0.05
     moves_window_s: float = 300.0
     together: int = 6
+    quiet_s: float = 240.0
+    calm_s: float = 300.0
+    spend: float = 1.0
+    first_come: bool = True
     tried: int = 12
+
+
+DESIGN = Rules(
+    purchase=PurchaseRules(near=0.10),
+    hold_s=120.0,
+    closed_hold_s=60.0,
+    no_service=0.5,
+    firm=0.0,
+    quiet_s=0.0,
+    calm_s=0.0,
+    first_come=False,
+)
 
 
 @dataclass(slots=True)
@@ -62,6 +82,8 @@ class _Move:
 @dataclass(slots=True)
 class _ClusterState:
     tokens: float = 0.0
+    returned: float = -1e12
+    bought: float = -1e12
     moved: list[float] = field(default_factory=list)
     moves: list[_Move] = field(default_factory=list)
 
@@ -76,6 +98,8 @@ class Prototype:
         self._next_pass = 0.0
         self._below = np.zeros(len(world.nodes.alive))
         self._ripe = 0
+        self._gang_until: dict[int, float] = {}
+        self._gang_rows: dict[int, tuple[int, float]] = {}
         self.penalty = self.buyer.penalty
         if self.rules.firm and world.kinds.spot.any():
             # Who tolerates spot leaves firm nodes to those who do not, while it has a choice.
@@ -106,19 +130,27 @@ class Prototype:
         trace, nodes = world.trace, world.nodes
         gangs = [pod for pod in pods if trace.gang[pod] != NOBODY]
         plain = [pod for pod in pods if trace.gang[pod] == NOBODY]
-        coming = np.flatnonzero(nodes.alive & ~nodes.ready & (nodes.cluster == cluster))
+        if gangs:
+            self._supply_gangs(world, cluster, gangs)
+        mine = nodes.alive & ~nodes.ready & (nodes.cluster == cluster)
+        for row, (serial, _until) in self._gang_rows.items():
+            if nodes.serial[row] == serial:
+                mine[row] = False
+        coming = np.flatnonzero(mine)
         free = nodes.free[coming].copy()
         tokens = nodes.tokens[coming].copy()
-        if gangs:
-            self._supply_gangs(world, cluster, gangs, coming, free)
         counts = np.bincount(trace.cls[plain], minlength=len(trace.classes)).astype(np.int64)
         if not counts.any():
             return
-        counts = self._place(world, counts, coming, free, tokens)
+        if self.rules.first_come:
+            counts = self._queued(world, plain, coming, free, tokens)
+        else:
+            counts = self._place(world, counts, coming, free, tokens)
         if not counts.any():
             return
         for each in self.buyer.plan(counts, self._stock(world, cluster)):
             rack = NOBODY if not world.racks else self._free_rack(world)
+            self._clusters[cluster].bought = world.now
             world.buy(cluster, each.kind, each.carries @ trace.classes.request, rack)
 
     def _stock(self, world: World, cluster: int) -> Ints:
@@ -129,6 +161,31 @@ class Prototype:
         held = np.bincount(world.nodes.kind[mine], minlength=len(world.kinds))
         share = world.kinds.limit // world.trace.clusters
         return np.where(world.kinds.limit < UNLIMITED, np.maximum(0, share - held), world.stock)
+
+    def _queued(self, world: World, pods: list[int], rows: Ints, free: Ints, tokens: Flags) -> Ints:
+        """What the scheduler will leave over: it binds first come, first served, whatever a machine was bought for."""
+        classes = world.trace.classes
+        rest = np.zeros(len(classes), np.int64)
+        order = np.argsort(world.nodes.ready_at[rows], kind="stable")
+        kinds = world.nodes.kind[rows]
+        hopeless: set[int] = set()
+        for pod in pods:
+            cls = int(world.trace.cls[pod])
+            found = NOBODY
+            if cls not in hopeless:
+                fits = (free >= classes.request[cls]).all(1) & world.may_run[cls, kinds]
+                token = int(classes.exclusive[cls])
+                if token != NOBODY:
+                    fits &= ~tokens[:, token]
+                found = next((int(place) for place in order if fits[place]), NOBODY)
+            if found == NOBODY:
+                hopeless.add(cls)
+                rest[cls] += 1
+                continue
+            free[found] -= classes.request[cls]
+            if classes.exclusive[cls] != NOBODY:
+                tokens[found, classes.exclusive[cls]] = True
+        return rest
 
     def _place(self, world: World, counts: Ints, rows: Ints, free: Ints, tokens: Flags) -> Ints:
         """Takes off the counts what fits on rows, larger units first, tightest row first; `free` is used up."""
@@ -158,40 +215,30 @@ class Prototype:
                     break
         return rest
 
-    def _supply_gangs(self, world: World, cluster: int, pods: list[int], coming: Ints, free: Ints) -> None:
-        """Each gang is covered by coming machines of one rack, or gets a rack of its own for all that is missing."""
+    def _supply_gangs(self, world: World, cluster: int, pods: list[int]) -> None:
+        """Every gang that waits gets all of its room in one rack, bought at once and Ready together.
+
+        Room on Ready nodes is gone before the rest has booted, so it does not count; a gang that found enough of it was
+        bound before we are asked. What was bought for a gang is its own until its deadline.
+        """
         trace, nodes = world.trace, world.nodes
         members: dict[int, list[int]] = {}
         for pod in pods:
             members.setdefault(int(trace.gang[pod]), []).append(pod)
-        for gang in members.values():
-            counts = np.bincount(trace.cls[gang], minlength=len(trace.classes)).astype(np.int64)
-            best: tuple[int, int, Ints, Ints] | None = None
-            for rack in [*np.unique(nodes.rack[nodes.alive & (nodes.cluster == cluster)]).tolist(), NOBODY]:
-                held = int((nodes.alive & (nodes.rack == rack)).sum()) if rack != NOBODY else 0
-                # Room on Ready nodes is gone before the rest has booted; it counts only when it is enough by itself.
-                ready = np.flatnonzero(nodes.ready & (nodes.rack == rack) & (nodes.cluster == cluster) & nodes.closed)
-                mine = np.flatnonzero(nodes.rack[coming] == rack) if rack != NOBODY else np.array([], np.int64)
-                rows = np.concatenate([coming[mine], ready])
-                room = np.concatenate([free[mine], nodes.free[ready]])
-                rest = self._place(world, counts, rows, room, nodes.tokens[rows].copy())
-                plan = self.buyer.plan(rest, self._stock(world, cluster)) if rest.any() else []
-                if held + len(plan) > world.racks:
-                    continue
-                cost = self.buyer.dollars(plan)
-                if best is None or cost < best[0]:
-                    best = (cost, rack, plan, (mine, room[: len(mine)]))  # type: ignore[assignment]
-                if not plan:
-                    break
-            if best is None:
+        for gang, waiting in members.items():
+            if self._gang_until.get(gang, 0.0) > world.now:
                 continue
-            _cost, rack, plan, (mine, room) = best  # type: ignore[misc]
-            free[mine] = room
-            place = self._free_rack(world, len(plan)) if rack == NOBODY else rack
-            for each in plan:
-                row = world.buy(cluster, each.kind, each.carries @ trace.classes.request, place)
-                # Closed until the gang is there: the first of its machines would fill up before the last is Ready.
-                world.nodes.closed[row] = self.rules.gang_closed
+            counts = np.bincount(trace.cls[waiting], minlength=len(trace.classes)).astype(np.int64)
+            plan = self.buyer.plan(counts, self._stock(world, cluster))
+            running = [pod for pod in np.flatnonzero(trace.gang == gang).tolist() if world.node_of[pod] != NOBODY]
+            rack = int(nodes.rack[world.node_of[running[0]]]) if running else self._free_rack(world, len(plan))
+            rows = [world.buy(cluster, each.kind, each.carries @ trace.classes.request, rack) for each in plan]
+            world.join(rows)
+            for row in rows:
+                # Soft until the gang is there: others go elsewhere while there is an elsewhere.
+                world.close(row)
+            self._gang_until[gang] = world.now + 240.0
+            self._gang_rows.update({row: (int(nodes.serial[row]), world.now + 240.0) for row in rows})
 
     def _free_rack(self, world: World, size: int = 1) -> int:
         """The first rack with so many free places."""
@@ -209,14 +256,22 @@ class Prototype:
         if not empty.any():
             return
         since = world.now - np.maximum(nodes.empty_at, nodes.ready_at)
-        fresh = world.now - nodes.ready_at < self.rules.hold_s + 120.0
-        hold = np.where(nodes.closed & ~fresh, self.rules.closed_hold_s, self.rules.hold_s)
+        hold = np.where(nodes.closed, self.rules.closed_hold_s, self.rules.hold_s)
         due = empty & (since >= hold)
+        for row, (_serial, until) in list(self._gang_rows.items()):
+            if until > world.now:
+                due[row] = False
+            else:
+                del self._gang_rows[row]
         for state in self._clusters:
             for move in state.moves:
                 due[move.new] = False
         for row in np.flatnonzero(due).tolist():
-            world.give_back(row)
+            self._give_back(world, row)
+
+    def _give_back(self, world: World, row: int) -> None:
+        self._clusters[int(world.nodes.cluster[row])].returned = world.now
+        world.give_back(row)
 
     # ---- C7: levels of fill ----------------------------------------------------------------------------------------
 
@@ -282,7 +337,7 @@ class Prototype:
                 world.close(row)
                 open_rows = others
                 allowed -= 1
-        if rules.evict:
+        if rules.evict and world.now - state.bought >= rules.calm_s:
             self._evict(world, cluster, busy)
 
     def _evict(self, world: World, cluster: int, busy: set[int]) -> None:
@@ -310,7 +365,7 @@ class Prototype:
         options = []
         for row in ripe:
             pods = int(nodes.pods[row])
-            if pods > state.tokens:
+            if pods > self._purse(state):
                 continue
             lost = float(counts[row][counts[row] > 0] @ reclamation[counts[row] > 0])
             rest = self._place(
@@ -320,12 +375,12 @@ class Prototype:
                 gain = float(world.kinds.price[nodes.kind[row]]) * hours - lost
                 if gain > 0:
                     options.append((gain / pods, row, [row], None))
-        if rules.together > 1:
+        if rules.together > 1 and world.now - state.returned >= rules.quiet_s:
             options += self._joint(world, ripe, hours, state)
         options.sort(key=lambda option: (-option[0], option[1]))
         for _gain, _first, olds, kind in options:
             pods = int(nodes.pods[olds].sum())
-            if room <= 0 or pods > state.tokens or any(row in busy for row in olds):
+            if room <= 0 or pods > self._purse(state) or any(row in busy for row in olds):
                 continue
             busy.update(olds)
             room -= 1
@@ -336,7 +391,7 @@ class Prototype:
                     world, counts[olds[0]], open_rows, nodes.free[open_rows].copy(), nodes.tokens[open_rows].copy()
                 )
                 if not rest.any():
-                    world.give_back(olds[0])
+                    self._give_back(world, olds[0])
                 # One delete per pass: the next one must see where these pods went.
                 break
             total = counts[olds].sum(0)
@@ -345,10 +400,14 @@ class Prototype:
                 _Move(olds, [int(nodes.serial[row]) for row in olds], new, int(nodes.serial[new]), world.now + 600)
             )
 
+    def _purse(self, state: _ClusterState) -> float:
+        """What one move may evict: a share of what is kept, so that cheap moves come before dear ones."""
+        return max(min(1.0, state.tokens), self.rules.spend * state.tokens)
+
     def _joint(
         self, world: World, ripe: list[int], hours: float, state: _ClusterState
     ) -> list[tuple[float, int, list[int], int | None]]:
-        """N nodes for one cheaper machine that holds all their pods; exact, because one machine holds them iff sums fit."""
+        """N nodes for one cheaper machine: exact, because one machine holds their pods iff the sums fit."""
         nodes, kinds = world.nodes, world.kinds
         reclamation = world.trace.classes.reclamation
         counts = nodes.units
@@ -360,7 +419,7 @@ class Prototype:
             olds = by_use[:size]
             total = counts[olds].sum(0)
             pods = int(total.sum())
-            if pods > state.tokens:
+            if pods > self._purse(state):
                 break
             if any(total[exclusive == token].sum() > 1 for token in tokens):
                 continue
@@ -394,8 +453,8 @@ class Prototype:
                     continue
                 for row, serial in zip(move.olds, move.serials, strict=True):
                     if nodes.alive[row] and nodes.serial[row] == serial:
-                        world.give_back(row)
+                        self._give_back(world, row)
             state.moves = kept
 
 
-__all__ = ["Prototype", "Purchase", "Rules"]
+__all__ = ["DESIGN", "Prototype", "Rules"]

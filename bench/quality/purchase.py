@@ -21,9 +21,8 @@ class PurchaseRules:
     """What can be tuned. `values`: "alone" is S2's cheapest fractional cost, "priced" sums resource prices."""
 
     values: str = "alone"
-    near: float = 0.10
+    near: float = 0.0
     second_pass: bool = True
-    riders: str = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,6 @@ class Buyer:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = self.classes.request[:, None, :] / self.kinds.capacity[None, :, :]
         share = np.nan_to_num(share, nan=0.0, posinf=np.inf).max(2)
-        token = self.classes.exclusive != NOBODY
-        share[token] = np.maximum(share[token], 0.0)
         cost = share * self.kinds.price + self.kinds.probability * self.penalty[:, None]
         return np.where(self.may_buy, cost, np.inf).min(1)
 
@@ -81,10 +78,9 @@ class Buyer:
             self.alone - np.maximum(self.classes.request @ prices, 1e-9)
         ).clip(min=0)
 
-    def plan(self, counts: Ints, limit: Ints | None = None, riders: Ints | None = None) -> list[Purchase]:
-        """Machines for all of `counts`; `riders` may come along but are bought nothing of their own."""
+    def plan(self, counts: Ints, limit: Ints | None = None) -> list[Purchase]:
+        """Machines for all of `counts`, within what may be had of each kind."""
         rest = counts.astype(np.int64).copy()
-        spare = None if riders is None else riders.astype(np.int64).copy()
         stock = (self.kinds.limit if limit is None else limit).copy()
         value = self.values(counts)
         bought: list[Purchase] = []
@@ -99,8 +95,7 @@ class Buyer:
             if not len(candidates):
                 stuck[entry] = True
                 continue
-            pool = rest if spare is None else rest + spare
-            carried = self._fill(entry, candidates, pool, order)
+            carried = self._fill(entry, candidates, rest, order)
             worth = carried @ value
             cost = self.price[candidates] + self.kinds.probability[candidates] * (carried @ self.penalty)
             ratio = worth / cost
@@ -108,17 +103,11 @@ class Buyer:
             best = near[np.lexsort((candidates[near], self.price[candidates[near]]))[0]]
             kind, fill = int(candidates[best]), carried[best]
             used = fill > 0
-            times = int(min((pool[used] // fill[used]).min(), stock[kind])) or 1
-            if spare is not None:
-                times = 1
+            times = int(min((rest[used] // fill[used]).min(), stock[kind]))
             for _each in range(times):
                 bought.append(Purchase(kind, fill.copy()))
             stock[kind] -= times
-            taken = fill * times
-            from_rest = np.minimum(rest, taken)
-            rest -= from_rest
-            if spare is not None:
-                spare -= taken - from_rest
+            rest -= fill * times
         if self.rules.second_pass:
             bought = self._shrunk(bought)
         return bought

@@ -1,7 +1,8 @@
 """A fast closed loop: pods arrive, are scheduled, finish; a policy buys, closes and gives back machines every 10 s.
 
-Owns the truth of a replay: nodes as columns, pods, time. Policies act only through `buy`, `give_back`, `close`, `reopen`
-and `taint`; nothing else changes a node, and every dollar is counted in `Account`. The world never decides anything.
+Owns the truth of a replay: nodes as columns, pods, time. Policies act only through `buy`, `give_back`, `close`,
+`reopen` and `taint`; nothing else changes a node, and every dollar is counted in `Account`.
+The world never decides anything.
 """
 
 from __future__ import annotations
@@ -214,6 +215,11 @@ class World:
         pods = [pod for pod in self.waiting if self.trace.cluster[pod] == cluster]
         total = self.trace.classes.request[self.trace.cls[pods]].sum(0) if pods else np.zeros(RESOURCES, np.int64)
         return np.minimum(total, self.kinds.capacity[kind])
+
+    def join(self, rows: list[int]) -> None:
+        """A startup taint that goes when the last of these machines has booted: they become Ready together."""
+        if rows:
+            self.nodes.ready_at[rows] = self.nodes.ready_at[rows].max()
 
     def give_back(self, row: int) -> int:
         """Ends a machine; its pods wait again and are counted as evicted. Returns how many."""
