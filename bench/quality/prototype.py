@@ -22,18 +22,21 @@ from bench.quality.world import World
 class Rules:
     """Numbers of the rules. Defaults are what won here; `DESIGN` has those the rules were first written with.
 
-    Not of the design: `firm` (who tolerates spot is kept off firm nodes by so many soft taints), `quiet_s` (no purchase
-    for a move so soon after a return), `calm_s` (no eviction so soon after a purchase), `first_come` (coming machines
-    are counted on as the scheduler will fill them, not largest unit first), `spend` (share of the budget per move).
+    Not of the design: `firm` (who tolerates spot is kept off firm nodes by so many soft taints), `owned` (everybody off
+    nodes that are not paid for anyway), `quiet_s` (no purchase for a move so soon after a return), `calm_s` (no
+    eviction so soon after a purchase), `first_come` (coming machines are counted on as the scheduler will fill them,
+    not largest unit first), `spend` (share of the budget one move may take).
     """
 
     purchase: PurchaseRules = field(default_factory=PurchaseRules)
     hold_s: float = 300.0
     closed_hold_s: float = 300.0
+    owned_hold_s: float = 120.0
     levels: tuple[float, ...] = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
     hysteresis: float = 0.03
     level_by: str = "fill"
     firm: float = 6.0
+    owned: float = 3.0
     no_service: float = 0.0
     every_s: float = 30.0
     close: bool = True
@@ -62,6 +65,7 @@ DESIGN = Rules(
     closed_hold_s=60.0,
     no_service=0.5,
     firm=0.0,
+    owned=0.0,
     quiet_s=0.0,
     calm_s=0.0,
     first_come=False,
@@ -105,6 +109,9 @@ class Prototype:
             # Who tolerates spot leaves firm nodes to those who do not, while it has a choice.
             tolerant = (world.may_run & world.kinds.spot).any(1)
             world.soft = np.where(tolerant[:, None] & ~world.kinds.spot[None, :], self.rules.firm, 0.0)
+        limited = world.kinds.limit < UNLIMITED
+        if self.rules.owned and limited.any():
+            world.soft = world.soft + np.where(limited[None, :], 0.0, self.rules.owned)
 
     def decide(self, world: World) -> None:
         waiting: dict[int, list[int]] = {}
@@ -257,6 +264,8 @@ class Prototype:
             return
         since = world.now - np.maximum(nodes.empty_at, nodes.ready_at)
         hold = np.where(nodes.closed, self.rules.closed_hold_s, self.rules.hold_s)
+        # What is paid for anyway is not worth holding: another cluster may want it.
+        hold = np.where(world.kinds.limit[nodes.kind] < UNLIMITED, self.rules.owned_hold_s, hold)
         due = empty & (since >= hold)
         for row, (_serial, until) in list(self._gang_rows.items()):
             if until > world.now:
