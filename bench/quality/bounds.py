@@ -17,7 +17,7 @@ from scipy.sparse import coo_matrix, csr_matrix
 from bench.quality.demand import NOBODY, Classes, Trace
 from bench.quality.kinds import RESOURCES, UNLIMITED, Flags, Floats, Ints, Kinds, undominated
 
-SAMPLES_S = 600.0
+SAMPLES_S = 1200.0
 _ROUNDINGS = range(1, 9)
 
 

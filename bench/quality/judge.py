@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 # Eviction tokens per old pod; a budget is never spent to the last token.
 CURVE = (0.0, 0.02, 0.05, 0.10, 0.20)
 _SPENT = 0.9
-REPACK_S = 7200.0
+REPACKINGS = 12
 LATE, BOUGHT_BACK = 0.005, 0.15
 
 
@@ -69,7 +69,7 @@ def static_ratio(family: Family, trace: Trace) -> float:
 def repacked(family: Family, trace: Trace) -> float:
     """Dollars of the greedy that buys everything anew at every instant for free: no lower bound, but a sight of it."""
     buyer = Buyer(trace.classes, family.kinds, Rules().purchase)
-    times = np.arange(REPACK_S / 2, trace.horizon, REPACK_S)
+    times = (np.arange(REPACKINGS) + 0.5) * trace.horizon / REPACKINGS
     hourly = [buyer.dollars(buyer.plan(trace.counts(at))) for at in times]
     return float(np.mean(hourly) * trace.horizon / 3600)
 

@@ -22,10 +22,11 @@ from bench.quality.world import World
 class Rules:
     """Numbers of the rules. Defaults are what won here; `DESIGN` has those the rules were first written with.
 
-    Not of the design: `firm` (who tolerates spot is kept off firm nodes by so many soft taints), `owned` (everybody off
-    nodes that are not paid for anyway), `quiet_s` (no purchase for a move so soon after a return), `calm_s` (no
-    eviction so soon after a purchase), `first_come` (coming machines are counted on as the scheduler will fill them,
-    not largest unit first), `spend` (share of the budget one move may take).
+    Not of the design: soft taints against pods that have cheaper room elsewhere, as many as `firm` on firm nodes for who
+    tolerates spot, `owned` on what is not paid for anyway, `dear` where room costs `dear_from` of the pod's best;
+    `quiet_s` (no purchase for a move so soon after a return), `calm_s` (no eviction so soon after a purchase),
+    `first_come` (coming machines are counted on as the scheduler will fill them, not largest unit first), `spend`
+    (share of the budget one move may take).
     """
 
     purchase: PurchaseRules = field(default_factory=PurchaseRules)
@@ -37,6 +38,8 @@ class Rules:
     level_by: str = "fill"
     firm: float = 6.0
     owned: float = 3.0
+    dear: float = 6.0
+    dear_from: float = 1.5
     no_service: float = 0.0
     every_s: float = 30.0
     close: bool = True
@@ -66,6 +69,7 @@ DESIGN = Rules(
     no_service=0.5,
     firm=0.0,
     owned=0.0,
+    dear=0.0,
     quiet_s=0.0,
     calm_s=0.0,
     first_come=False,
@@ -109,6 +113,10 @@ class Prototype:
             # Who tolerates spot leaves firm nodes to those who do not, while it has a choice.
             tolerant = (world.may_run & world.kinds.spot).any(1)
             world.soft = np.where(tolerant[:, None] & ~world.kinds.spot[None, :], self.rules.firm, 0.0)
+        if self.rules.dear:
+            # A pod that has cheaper room elsewhere stays off nodes that others need.
+            dear = self.buyer.share * world.kinds.price > self.rules.dear_from * self.buyer.alone[:, None]
+            world.soft = world.soft + np.where(dear, self.rules.dear, 0.0)
         limited = world.kinds.limit < UNLIMITED
         if self.rules.owned and limited.any():
             world.soft = world.soft + np.where(limited[None, :], 0.0, self.rules.owned)

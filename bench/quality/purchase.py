@@ -56,6 +56,7 @@ class Buyer:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = self.classes.request[:, None, :] / self.kinds.capacity[None, :, :]
         share = np.nan_to_num(share, nan=0.0, posinf=np.inf).max(2)
+        self.share = share
         cost = share * self.kinds.price + self.kinds.probability * self.penalty[:, None]
         return np.where(self.may_buy, cost, np.inf).min(1)
 
