@@ -17,8 +17,9 @@ from bench.quality.autoscaler import HOLDS_S, Autoscaler
 from bench.quality.bounds import BoundOverTime, Program, over_time
 from bench.quality.demand import Trace
 from bench.quality.families import Family
-from bench.quality.prototype import DESIGN, Prototype, Rules
+from bench.quality.prototype import Prototype
 from bench.quality.purchase import Buyer
+from bench.quality.rules import DESIGN, Rules
 from bench.quality.scheduler import EMPTIEST, SCORINGS, Scheduler
 from bench.quality.sums import Sums
 from bench.quality.world import BOOT_S, CYCLE_S, Policy, World

@@ -10,8 +10,9 @@ import pytest
 from bench.quality.autoscaler import Autoscaler
 from bench.quality.demand import NOBODY, Trace, TraceBuilder
 from bench.quality.kinds import SPOT_PROBABILITY, UNLIMITED, Kinds
-from bench.quality.prototype import Prototype, Rules
+from bench.quality.prototype import Prototype
 from bench.quality.purchase import Buyer
+from bench.quality.rules import Rules
 from bench.quality.scheduler import EMPTIEST, FULLEST, Scheduler
 from bench.quality.sums import Sums
 from bench.quality.world import BOOT_S, CYCLE_S, World
