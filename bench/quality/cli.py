@@ -20,6 +20,7 @@ from bench._report import calibrate, keep, machine_facts
 from bench.quality.families import FAMILIES, SEEDS
 from bench.quality.judge import CANDIDATES, Plan, judge
 from bench.quality.page import PAGE, rewritten
+from bench.quality.plot import PICTURE, evictions
 
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence" / "quality.json"
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
     chosen = parser.parse_args(argv)
     if chosen.page:
-        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), json.loads(EVIDENCE.read_text(encoding="utf-8"))))
+        _tell(json.loads(EVIDENCE.read_text(encoding="utf-8")))
         return 0
     rivals = chosen.seeds if chosen.rival_seeds is None else chosen.rival_seeds
     plan = Plan(chosen.candidate, tuple(chosen.seeds), tuple(rivals), not chosen.without_curve)
@@ -60,6 +61,18 @@ def run(names: Sequence[str], plan: Plan, path: Path | None) -> int:
     report = _report(families)
     keep(report, path)
     return 1 if any(families[name]["missed"] for name in names) else 0
+
+
+def _tell(report: dict[str, Any]) -> None:
+    """The page and its picture, from the evidence alone."""
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), report), encoding="utf-8")
+    curves = {
+        name: [(point["evicted"], point["ratio"]) for point in row["seeds"][0]["curve"].values()]
+        for name, row in report["families"].items()
+        if "curve" in row["seeds"][0]
+    }
+    if curves:
+        PICTURE.write_text(evictions(curves), encoding="utf-8")
 
 
 def _write(families: dict[str, Any], path: Path) -> None:

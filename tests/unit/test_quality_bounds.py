@@ -126,12 +126,14 @@ def test_the_bound_over_time_pays_for_the_hour_a_pod_would_run_and_for_one_boot(
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_a_family_is_the_same_for_the_same_seed_and_large_enough_to_judge(name: str) -> None:
+def test_a_family_is_large_enough_to_judge_and_every_pod_of_it_fits_something(name: str) -> None:
     family = FAMILIES[name]
-    once, again, other = family.build(1), family.build(1), family.build(2)
+    trace = family.build(1)
+    assert Program(trace.classes, family.kinds).solve(np.ones(len(trace.classes), np.int64)).dollars > 0
+    assert min(int(trace.alive(at).sum()) for at in np.linspace(0, trace.horizon * 0.99, 25)) >= 300
+
+
+def test_a_trace_is_the_same_for_the_same_seed_only() -> None:
+    once, again, other = (FAMILIES["exclusive"].build(seed) for seed in (1, 1, 2))
     assert np.array_equal(once.arrive, again.arrive) and np.array_equal(once.cls, again.cls)
-    assert len(once) != len(other) or not np.array_equal(once.arrive, other.arrive)
-    # Every class of pod must fit something, else the bound has no solution.
-    assert Program(once.classes, family.kinds).solve(np.ones(len(once.classes), np.int64)).dollars > 0
-    alive = [int(once.alive(at).sum()) for at in np.linspace(0, once.horizon * 0.99, 25)]
-    assert min(alive) >= 300
+    assert not np.array_equal(once.arrive[:50], other.arrive[:50]) or not np.array_equal(once.cls[:50], other.cls[:50])

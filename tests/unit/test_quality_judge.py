@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench.quality import cli
 from bench.quality.demand import Trace, TraceBuilder
 from bench.quality.families import Family, Limits
 from bench.quality.judge import Plan, checks, judge
 from bench.quality.page import PAGE, rewritten
+from bench.quality.plot import evictions
 
 HOUR = 3600.0
 
@@ -70,3 +73,27 @@ def test_the_page_keeps_its_words_and_gets_its_tables_from_the_report() -> None:
     assert rewritten(once, report) == once
     with pytest.raises(ValueError, match="lacks the marks"):
         rewritten(Path(__file__).read_text(encoding="utf-8").replace("<!--", ""), report)
+
+
+def test_a_part_of_a_run_keeps_the_other_families_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Family("other", "others", small, Limits(1.5, 3.0, 3.0, 1.1))
+    monkeypatch.setattr(cli, "FAMILIES", {"small": FAMILY, "other": other})
+    path = tmp_path / "quality.json"
+    shortest = ["--seeds", "1", "--rival-seeds", "--without-curve", "--json", str(path)]
+    code = cli.main(["--family", "small", *shortest])
+    assert code == int(bool(json.loads(path.read_text())["families"]["small"]["missed"]))
+    cli.main(["--family", "other", *shortest])
+    report = json.loads(path.read_text())
+    assert list(report["families"]) == ["small", "other"]
+    assert report["verdict"] == ("FAILED" if report["missed"] else "PASSED")
+    assert json.loads(capsys.readouterr().out.split("\n}\n")[0] + "\n}")["families"]
+    with pytest.raises(SystemExit):
+        cli.main(["--family", "nobody"])
+
+
+def test_the_picture_draws_every_replay_and_fewer_dollars_lower() -> None:
+    picture = evictions({"web": [(0.0, 1.4), (0.05, 1.2)]})
+    heights = [float(part.split('"')[0]) for part in picture.split('cy="')[1:]]
+    assert len(heights) == 2 and heights[0] < heights[1]
