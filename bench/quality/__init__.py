@@ -1,0 +1,5 @@
+"""The judge: `python -m bench quality [--family NAME] [--json FILE]`; see `docs/quality.md`."""
+
+from bench.quality.cli import evidence, main
+
+__all__ = ["evidence", "main"]

@@ -1,0 +1,266 @@
+"""The judge's closed loop, scheduler, accounting and prototype, on worlds small enough to count by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bench.quality.autoscaler import Autoscaler
+from bench.quality.demand import NOBODY, Trace, TraceBuilder
+from bench.quality.kinds import SPOT_PROBABILITY, UNLIMITED, Kinds
+from bench.quality.prototype import Prototype
+from bench.quality.purchase import Buyer
+from bench.quality.rules import Rules
+from bench.quality.scheduler import EMPTIEST, FULLEST, Scheduler
+from bench.quality.sums import Sums
+from bench.quality.world import BOOT_S, CYCLE_S, World
+
+HOUR = 3600.0
+SMALL, LARGE = 0, 1
+KINDS = Kinds(
+    ("small", "large"),
+    np.array([[4000, 16384, 0], [16000, 65536, 0]], np.int64),
+    np.array([0.2, 0.7]),
+    np.zeros(2),
+    np.array([UNLIMITED, UNLIMITED]),
+)
+RISKY = Kinds(
+    ("firm", "spot"),
+    np.array([[4000, 16384, 0], [4000, 16384, 0]], np.int64),
+    np.array([0.2, 0.06]),
+    np.array([0.0, SPOT_PROBABILITY]),
+    np.array([UNLIMITED, UNLIMITED]),
+)
+ONE = (1000, 1024, 0)
+
+
+class Idle:
+    """A policy that does what a test tells it at the first cycle, and nothing else."""
+
+    name = "idle"
+
+    def __init__(self, *acts: tuple[float, object]) -> None:
+        self._acts = list(acts)
+
+    def decide(self, world: World) -> None:
+        while self._acts and self._acts[0][0] <= world.now:
+            self._acts.pop(0)[1](world)  # type: ignore[operator]
+
+
+def trace_of(*pods: dict[str, object], horizon: float = 2 * HOUR) -> Trace:
+    trace = TraceBuilder("test", 1, horizon)
+    for pod in pods:
+        facts = {"arrive": 0.0, "work": HOUR, "request": ONE, **pod}
+        trace.add(facts.pop("arrive"), facts.pop("work"), facts.pop("request"), **facts)  # type: ignore[arg-type]
+    return trace.build()
+
+
+def world_of(trace: Trace, kinds: Kinds = KINDS, scoring: str = EMPTIEST, racks: int = 0) -> World:
+    return World(trace, kinds, Scheduler(scoring), racks)
+
+
+def ready(world: World, kind: int, cluster: int = 0, rack: int = NOBODY) -> int:
+    row = world.buy(cluster, kind, np.zeros(3, np.int64), rack)
+    world.nodes.ready[row] = True
+    return row
+
+
+# Scheduler
+
+
+@pytest.mark.parametrize(("scoring", "expected"), [(EMPTIEST, 1), (FULLEST, 0)])
+def test_scorings_choose_opposite_nodes(scoring: str, expected: int) -> None:
+    world = world_of(trace_of({}, {}), scoring=scoring)
+    rows = [ready(world, SMALL), ready(world, SMALL)]
+    world._bind(0, rows[0])
+    assert world.scheduler.choose(world, 0, 0, 1) == rows[expected]
+
+
+def test_a_soft_taint_outweighs_emptiness_and_yields_to_need() -> None:
+    world = world_of(trace_of({}, {}))
+    rows = [ready(world, SMALL), ready(world, SMALL)]
+    world._bind(0, rows[0])
+    world.nodes.taints[rows[1]] = 3
+    assert world.scheduler.choose(world, 0, 0, 1) == rows[0]
+    world.nodes.free[rows[0]] = 0
+    assert world.scheduler.choose(world, 0, 0, 1) == rows[1]
+
+
+def test_a_closed_node_takes_a_pod_only_when_no_other_does_and_is_open_again() -> None:
+    world = world_of(trace_of({}, {}))
+    rows = [ready(world, SMALL), ready(world, SMALL)]
+    world.close(rows[1])
+    assert world.scheduler.choose(world, 0, 0, 0) == rows[0]
+    world.nodes.free[rows[0]] = 0
+    assert world.scheduler.choose(world, 0, 0, 0) == rows[1]
+    world._bind(0, rows[1])
+    assert not world.nodes.closed[rows[1]]
+
+
+def test_two_pods_of_one_token_never_share_a_node() -> None:
+    world = world_of(trace_of({"exclusive": 1}, {"exclusive": 1}))
+    row = ready(world, LARGE)
+    world._bind(0, row)
+    assert world.scheduler.choose(world, 0, 0, 1) == NOBODY
+    world._unbind(0, 0.0)
+    assert world.scheduler.choose(world, 0, 0, 1) == row
+
+
+def test_what_must_not_be_interrupted_stays_off_spot() -> None:
+    world = world_of(trace_of({"interruption": 0.01}, {"interruption": 256.0}, {"interruption": math.inf}), RISKY)
+    row = ready(world, 1)
+    chosen = [world.scheduler.choose(world, int(world.trace.cls[pod]), 0, pod) for pod in range(3)]
+    assert chosen == [row, NOBODY, NOBODY]
+
+
+def test_a_gang_goes_whole_into_one_rack_or_waits() -> None:
+    member = {"request": (4000, 1024, 0), "gang": 7}
+    world = world_of(trace_of(member, member), racks=16)
+    ready(world, SMALL, rack=0)
+    ready(world, SMALL, rack=1)
+    assert world.scheduler.choose_gang(world, [0, 1], NOBODY) is None
+    second = ready(world, SMALL, rack=1)
+    chosen = world.scheduler.choose_gang(world, [0, 1], NOBODY)
+    assert chosen is not None and second in chosen and {int(world.nodes.rack[row]) for row in chosen} == {1}
+
+
+def test_clusters_do_not_lend_room() -> None:
+    world = world_of(trace_of({"cluster": 1}))
+    ready(world, LARGE, cluster=0)
+    assert world.scheduler.choose(world, 0, 1, 0) == NOBODY
+
+
+# Accounting
+
+
+def test_a_machine_costs_from_purchase_to_return() -> None:
+    world = world_of(trace_of({}))
+    policy = Idle((0.0, lambda w: w.buy(0, SMALL)), (HOUR + 600, lambda w: w.give_back(0)))
+    outcome = world.run(policy).outcome()
+    assert outcome.machines == pytest.approx(0.2 * (HOUR + 600) / HOUR)
+    assert (outcome.reclamation, outcome.interruption, outcome.unserved, outcome.late) == (0, 0, 0, 0)
+    assert outcome.wait_max <= BOOT_S[1] + CYCLE_S
+
+
+def test_waiting_beyond_a_boot_costs_ten_times_the_cheapest_room() -> None:
+    trace = trace_of({"request": (4000, 16384, 0), "work": 60.0}, horizon=HOUR)
+    outcome = world_of(trace).run(Idle()).outcome()
+    # A quarter of the large machine is the cheapest room.
+    assert outcome.unserved == pytest.approx(10 * 0.7 / 4 * (HOUR - BOOT_S[1] - CYCLE_S) / HOUR)
+    assert (outcome.at_rest, outcome.late) == (1, 1.0)
+
+
+def test_an_eviction_costs_its_reclamation_dollars_and_counts_once_the_pod_is_old() -> None:
+    trace = trace_of({"reclamation": 0.25}, {"reclamation": 0.25, "arrive": 1000.0}, horizon=2 * HOUR)
+    buy = (0.0, lambda w: w.buy(0, SMALL))
+    again = (1200.0, lambda w: (w.give_back(0), w.buy(0, SMALL)))
+    outcome = world_of(trace).run(Idle(buy, again)).outcome()
+    assert outcome.reclamation == pytest.approx(0.5)
+    assert (outcome.evicted, outcome.evicted_young) == (0.5, 1)
+    # Both go on where they were: nothing is left at the end, and nobody was late.
+    assert (outcome.at_rest, outcome.late) == (0, 0.0)
+
+
+def test_expected_interruption_dollars_follow_the_hours_on_spot() -> None:
+    trace = trace_of({"interruption": 0.1, "work": HOUR})
+    outcome = world_of(trace, RISKY).run(Idle((0.0, lambda w: w.buy(0, 1)))).outcome()
+    assert outcome.interruption == pytest.approx(SPOT_PROBABILITY * 0.1)
+
+
+@pytest.mark.parametrize(("later", "kind", "share"), [(100.0, SMALL, 0.5), (1000.0, SMALL, 0.0), (100.0, LARGE, 0.0)])
+def test_bought_back_is_a_purchase_the_returned_machine_would_have_carried(
+    later: float, kind: int, share: float
+) -> None:
+    room = KINDS.capacity[kind]
+    world = world_of(trace_of({}))
+    acts = [
+        (0.0, lambda w: w.buy(0, SMALL, KINDS.capacity[SMALL])),
+        (600.0, lambda w: w.give_back(0)),
+        (600.0 + later, lambda w: w.buy(0, kind, room)),
+    ]
+    assert world.run(Idle(*acts)).outcome().bought_back == share
+
+
+# Purchases and policies
+
+
+def test_a_purchase_carries_every_unit_and_fits() -> None:
+    trace = trace_of(*[{"request": (5000, 2048, 0)}] * 7, *[{"request": (1500, 8192, 0)}] * 9)
+    buyer = Buyer(trace.classes, KINDS)
+    counts = np.array([7, 9])
+    bought = buyer.plan(counts)
+    assert (sum(each.carries for each in bought) == counts).all()
+    for each in bought:
+        assert (each.carries @ trace.classes.request <= KINDS.capacity[each.kind]).all()
+
+
+def test_work_without_gpus_buys_no_gpu_machine_while_another_fits() -> None:
+    kinds = Kinds(
+        ("gpu", "plain"),
+        np.array([[8000, 16384, 1], [8000, 16384, 0]], np.int64),
+        np.array([0.1, 0.4]),
+        np.zeros(2),
+        np.array([UNLIMITED, UNLIMITED]),
+    )
+    trace = trace_of({})
+    assert [each.kind for each in Buyer(trace.classes, kinds).plan(np.array([3]))] == [1]
+
+
+def many(count: int) -> Trace:
+    random = np.random.default_rng(5)
+    sizes = ((500, 1024, 0), (1000, 4096, 0), (3000, 4096, 0))
+    return trace_of(
+        *(
+            {
+                "arrive": float(random.uniform(0, HOUR)),
+                "work": float(random.uniform(300, HOUR)),
+                "request": sizes[int(random.integers(3))],
+                "service": True,
+            }
+            for _ in range(count)
+        ),
+        horizon=3 * HOUR,
+    )
+
+
+@pytest.mark.parametrize("scoring", [EMPTIEST, FULLEST])
+def test_the_prototype_serves_within_a_boot_and_gives_everything_back(scoring: str) -> None:
+    world = world_of(many(150), scoring=scoring)
+    outcome = world.run(Prototype(world)).outcome()
+    assert (outcome.at_rest, outcome.late, outcome.pinned_evicted) == (0, 0.0, 0)
+    assert outcome.service_wait_p99 <= BOOT_S[1] + 2 * CYCLE_S
+    assert not world.nodes.alive.any()
+
+
+def test_without_a_budget_the_prototype_evicts_nobody() -> None:
+    world = world_of(many(150))
+    outcome = world.run(Prototype(world, Rules(tokens=0.0))).outcome()
+    assert (outcome.evicted, outcome.evicted_young, outcome.reclamation) == (0, 0, 0)
+
+
+def test_the_prototype_never_evicts_what_is_pinned() -> None:
+    pods = [{"reclamation": math.inf, "work": 2 * HOUR, "request": (500, 512, 0)}] * 3
+    world = world_of(trace_of(*pods, *[{"work": 400.0, "request": (4000, 4096, 0)}] * 9, horizon=3 * HOUR))
+    outcome = world.run(Prototype(world, Rules(tokens=10.0, evict_after_s=60.0))).outcome()
+    assert outcome.pinned_evicted == 0
+
+
+def test_the_autoscaler_serves_everybody_and_consolidates() -> None:
+    world = world_of(many(150))
+    outcome = world.run(Autoscaler(world, 0.0)).outcome()
+    assert (outcome.at_rest, outcome.late) == (0, 0.0)
+    assert not world.nodes.alive.any()
+
+
+def test_todays_arithmetic_leaves_pods_without_room_where_sums_lie() -> None:
+    """Five cores on machines of eight: sums say that 25 machines hold 40 pods."""
+    kinds = Kinds(("k",), np.array([[8000, 65536, 0]], np.int64), np.array([0.4]), np.zeros(1), np.array([UNLIMITED]))
+    trace = trace_of(*[{"request": (5000, 1024, 0)}] * 40, horizon=0.5 * HOUR)
+    world = world_of(trace, kinds)
+    outcome = world.run(Sums(world, 0.0)).outcome()
+    assert (outcome.purchases, outcome.at_rest) == (25, 15)
+    other = world_of(trace, kinds)
+    judged = other.run(Prototype(other)).outcome()
+    assert (judged.purchases, judged.at_rest) == (40, 0)
