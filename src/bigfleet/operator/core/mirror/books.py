@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.operator.core.mirror import facts as f
-from bigfleet.operator.core.mirror.filters import NODE_NAME
+from bigfleet.operator.core.mirror.filters import COMMON, NODE_NAME, NodeFilter
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
@@ -56,6 +56,7 @@ class Books:
         self._width = 1
         self.kinds.on_new_pod_keys = self._new_pod_keys
         self.kinds.on_new_node_keys = self._new_node_keys
+        self.kinds.on_new_filter = self._new_filter
         self.kinds.on_new_domains = self._new_domains
         self.kinds.on_new_tally = self._new_tally
         self.kinds.on_new_kind = self._new_kind
@@ -372,6 +373,9 @@ class Books:
         self._widen()
         if seen.machine:
             self.machines[seen.machine] = seen.name
+        for filter in self.kinds.filters():
+            if filter.suits(node):
+                filter.nodes.add(node)
         for domains in self.kinds.domains.values():
             domains.count(node, 1)
         self.gained[seen.name] = node
@@ -384,6 +388,8 @@ class Books:
         pods = sorted(node.pods, key=_UID)
         for pod in pods:
             self._unseat(pod)
+        for filter in self.kinds.filters():
+            filter.nodes.discard(node)
         for domains in self.kinds.domains.values():
             domains.count(node, -1)
         del self.nodes[node.name]
@@ -421,7 +427,8 @@ class Books:
         labels = tuple(
             pair for pair in sorted(seen.labels) if pair[0] in keys and pair[0] not in (HOSTNAME_LABEL, NODE_NAME)
         )
-        name = (labels, tuple(sorted(seen.taints)))
+        devices = tuple(name for name in seen.allocatable.names() if name not in COMMON)
+        name = (labels, tuple(sorted(seen.taints)), devices)
         made = self._classes.get(name)
         if made is None:
             if len(self._classes) >= _CLASSES_KEPT:
@@ -430,18 +437,17 @@ class Books:
         return made
 
     def _widen(self) -> None:
+        """Somebody named a resource for the first time."""
         width = len(self.dimensions.places)
-        for node in self.nodes.values():
-            if len(node.free) == width:
-                continue
-            node.widen(width)
+        if width > self._width:
+            self._width = width
+            for node in self.nodes.values():
+                node.widen(width)
 
     # ----------------------------------------------------------------------------------------------------------- kinds
 
     def _new_kind(self, kind: Kind) -> None:
-        if kind.need and kind.need[-1][0] >= self._width:
-            self._width = len(self.dimensions.places)
-            self._widen()
+        self._widen()
         for budget in self._budgets.values():
             if budget.allowed <= 0 and _covers(budget, kind):
                 kind.hold(budget.name, True)
@@ -473,6 +479,9 @@ class Books:
             filter.forget()
         for node in self.nodes.values():
             node.cls = self._class_of(node.facts)
+
+    def _new_filter(self, filter: NodeFilter) -> None:
+        filter.nodes = {node for node in self.nodes.values() if filter.suits(node)}
 
     def _new_domains(self, domains: Domains) -> None:
         for node in self.nodes.values():

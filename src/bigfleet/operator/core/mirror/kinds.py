@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import PINNED, UNSPECIFIED, bucket_dollars
 from bigfleet.operator.core.mirror.facts import Labels, Origin, PodShape, PodTerm, SpreadTerm
-from bigfleet.operator.core.mirror.filters import NodeFilter
+from bigfleet.operator.core.mirror.filters import COMMON, NodeFilter
 from bigfleet.operator.core.mirror.tallies import Anchored, Domains, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from bigfleet.model.taint import Toleration
     from bigfleet.operator.core.mirror.labels import LabelCheck, Selector
     from bigfleet.operator.core.mirror.nodes import Dimensions, Node
     from bigfleet.operator.core.mirror.pods import Pod, Request
@@ -35,39 +36,19 @@ _FORGOTTEN_KEPT = 1024
 
 
 class Fit:
-    """A size and a filter: kinds that share both share the list of nodes with room."""
+    """A size and a filter: kinds that share both find room in the same places."""
 
-    __slots__ = (
-        "by_domain",
-        "cursor",
-        "empty",
-        "filter",
-        "members",
-        "names",
-        "need",
-        "passed",
-        "scarce",
-        "seen",
-        "stale",
-        "stamp",
-    )
+    __slots__ = ("by_domain", "cursor", "filter", "need", "none_since", "stamp")
 
     def __init__(self, need: Need, filter: NodeFilter) -> None:
         self.need = need
         self.filter = filter
-        # What most often decides: the last dimension, a device where there is one.
-        self.scarce = need[-1]
-        # Kept by `room`: names of nodes that may have room, in order, and how much of the log they know.
-        self.names: list[str] = []
-        self.members: set[str] = set()
-        self.seen = -1
-        # Kept by `placing` for one pass: where in the names room begins, empty nodes on the way, names of full ones.
+        # Kept by `order`: since which entry of its log no node has had room.
+        self.none_since = -1
+        # Kept by `placing` for one pass: where in the order room begins.
         self.stamp = -1
         self.cursor = 0
-        self.empty: list[Node] = []
-        self.passed = 0
         self.by_domain: dict[str, dict[str, list[Node]]] = {}
-        self.stale: list[str] = []
 
 
 class Kind:
@@ -174,6 +155,7 @@ class Kinds:
         self.node_keys: set[str] = set()
         self.on_new_pod_keys: Callable[[], None] = lambda: None
         self.on_new_node_keys: Callable[[], None] = lambda: None
+        self.on_new_filter: Callable[[NodeFilter], None] = lambda filter: None
         self.on_new_domains: Callable[[Domains], None] = lambda domains: None
         self.on_new_tally: Callable[[Tally, list[Kind]], None] = lambda tally, kinds: None
         self.on_new_kind: Callable[[Kind], None] = lambda kind: None
@@ -208,11 +190,8 @@ class Kinds:
     def live(self) -> list[Kind]:
         return list(self._kinds.values())
 
-    def filters(self) -> list[NodeFilter]:
-        return list(self._filters.values())
-
-    def fits(self) -> list[Fit]:
-        return list(self._fits.values())
+    def filters(self) -> Iterable[NodeFilter]:
+        return self._filters.values()
 
     def _learn(self, shape: PodShape) -> None:
         terms: list[PodTerm | SpreadTerm] = [*shape.affinity, *shape.anti_affinity, *shape.spreads]
@@ -232,8 +211,10 @@ class Kinds:
 
     def _make(self, shape: PodShape) -> Kind:
         amounts = self._dimensions.amounts(shape.requests, absent_pods=1)
-        need = tuple((place, amount) for place, amount in enumerate(amounts) if amount)
-        filter = self._filter(shape.node_terms, shape.tolerations)
+        # Devices first: that is where most nodes have nothing to offer.
+        need = tuple((place, amount) for place, amount in reversed(list(enumerate(amounts))) if amount)
+        devices = tuple(name for name in shape.requests.names() if name not in COMMON)
+        filter = self._filter(shape.node_terms, shape.tolerations, devices)
         fit = self._fits.get((need, filter))
         if fit is None:
             fit = self._fits[need, filter] = Fit(need, filter)
@@ -280,10 +261,14 @@ class Kinds:
         if tally not in found:
             found.append(tally)
 
-    def _filter(self, terms: object, tolerations: object) -> NodeFilter:
-        made = self._filters.get((terms, tolerations))
+    def _filter(
+        self, terms: tuple[tuple[LabelCheck, ...], ...], tolerations: tuple[Toleration, ...], devices: tuple[str, ...]
+    ) -> NodeFilter:
+        name = (terms, tolerations, devices)
+        made = self._filters.get(name)
         if made is None:
-            made = self._filters[terms, tolerations] = NodeFilter(terms, tolerations)  # type: ignore[arg-type]
+            made = self._filters[name] = NodeFilter(*name)
+            self.on_new_filter(made)
         return made
 
     def _domains(self, key: str, filter: NodeFilter) -> Domains:

@@ -76,7 +76,9 @@ class Node:
         "open",
         "pods",
         "ports",
+        "rank",
         "total",
+        "use",
     )
 
     def __init__(self, facts: NodeSeen, cls: NodeClass, total: list[int]) -> None:
@@ -104,6 +106,9 @@ class Node:
         self.not_ready_since: int | None = None
         self.away = False
         self.open = True
+        # Kept by `order`.
+        self.use: tuple[float, str] = (0.0, facts.name)
+        self.rank = -1
 
     @property
     def ours(self) -> bool:

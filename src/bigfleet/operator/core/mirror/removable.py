@@ -6,69 +6,46 @@ Only the least used of our nodes are tried, so that a pass stays short. Judged o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Origin
 from bigfleet.operator.core.mirror.kinds import Kind
-from bigfleet.operator.core.mirror.levels import fill
-from bigfleet.operator.core.mirror.nodes import Dimensions, Node, NodeClass
+from bigfleet.operator.core.mirror.nodes import Node, NodeClass
 from bigfleet.operator.core.mirror.placing import Placing, tally
 from bigfleet.operator.core.mirror.waiting import home_of
 
 TRIED = 200
 # So many of the least used nodes of each class are tried first as the one place for everything.
 _ROOMIEST = 3
+_LOOKED_AT = 1000
 
 
-class Candidates:
-    """Our nodes from the least used to the fullest; only those that changed are put in order anew."""
-
-    def __init__(self, dimensions: Dimensions) -> None:
-        self._dimensions = dimensions
-        self._fills: dict[str, float] = {}
-        self._order: list[str] = []
-
-    def update(self, names: Iterable[str], nodes: Mapping[str, Node]) -> None:
-        fills = self._fills
-        fresh = []
-        for name in names:
-            node = nodes.get(name)
-            if node is None or not node.ours:
-                fills.pop(name, None)
-                continue
-            if name not in fills:
-                fresh.append(name)
-            fills[name] = fill(node, self._dimensions)
-        if fresh or len(self._order) != len(fills):
-            # By name first: what is equally full stays in order of name.
-            self._order = sorted(fills)
-        else:
-            self._order.sort()
-        self._order.sort(key=fills.__getitem__)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._order)
-
-
-def removable_nodes(books: Books, placing: Placing, candidates: Iterable[str]) -> frozenset[str]:
+def removable_nodes(books: Books, placing: Placing, candidates: Iterable[Node]) -> frozenset[str]:
     """Those of the first 200 eligible candidates that could go."""
+    candidates = list(candidates)
+    roomiest = _roomiest(candidates)
     tried, found = 0, []
-    roomiest: dict[NodeClass, list[Node]] = {}
-    for name in candidates:
-        node = books.nodes[name]
-        if node.open:
-            like = roomiest.setdefault(node.cls, [])
-            if len(like) < _ROOMIEST:
-                like.append(node)
+    for node in candidates:
         if not _eligible(node):
             continue
         tried += 1
-        if could_go(books, placing, node, itertools.chain(*roomiest.values())):
-            found.append(name)
+        if could_go(books, placing, node, roomiest):
+            found.append(node.name)
         if tried == TRIED:
             break
     return frozenset(found)
+
+
+def _roomiest(candidates: Iterable[Node]) -> list[Node]:
+    """Of each class of nodes some of the least used."""
+    found: dict[NodeClass, list[Node]] = {}
+    for node in itertools.islice(candidates, _LOOKED_AT):
+        if node.open and not node.guests:
+            like = found.setdefault(node.cls, [])
+            if len(like) < _ROOMIEST:
+                like.append(node)
+    return [node for like in found.values() for node in like]
 
 
 def could_go(books: Books, placing: Placing, node: Node, roomiest: Iterable[Node] = ()) -> bool:
@@ -112,7 +89,7 @@ def _on_one(node: Node, movers: list[tuple[Kind, int]], roomiest: Iterable[Node]
 
 
 def _eligible(node: Node) -> bool:
-    if not node.occupants or node.guests or node.away or not node.facts.ready:
+    if not node.ours or node.guests or node.away or not node.facts.ready:
         return False
     return not node.held
 

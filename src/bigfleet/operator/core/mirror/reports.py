@@ -21,7 +21,7 @@ Amounts = tuple[tuple[str, int], ...]
 USED_INTERVAL = 30 * SECOND
 MOST_PROFILES = 16
 # Reports that only tell other amounts; when more are due, the rest goes with the next ones.
-AMOUNTS_AT_ONCE = 400
+AMOUNTS_AT_ONCE = 250
 
 
 class NodeReport(Struct, frozen=True):
@@ -92,18 +92,17 @@ class Reports:
             elif told is not None and self._only_amounts(node, told):
                 self._lagging.setdefault(name, told.at + USED_INTERVAL)
             else:
-                self._tell(node, now, version, out)
+                self._tell(node, told, now, version, out)
         due = sorted((at, name) for name, at in self._lagging.items() if at <= now)
         for _, name in due[:AMOUNTS_AT_ONCE]:
-            self._tell(self._nodes[name], now, version, out)
+            self._tell(self._nodes[name], self._told.get(name), now, version, out)
         out.sort(key=lambda report: report.node_name)
         return out
 
-    def _tell(self, node: Node, now: int, version: int, out: list[NodeReport]) -> None:
+    def _tell(self, node: Node, told: _Told | None, now: int, version: int, out: list[NodeReport]) -> None:
         self._lagging.pop(node.name, None)
-        told = self._told.get(node.name)
         report = self._report(node, version)
-        if told is None or replace(report, version=told.report.version) != told.report:
+        if told is None or _differ(told.report, report):
             self._told[node.name] = _Told(report, now, set(node.faces))
             out.append(report)
 
@@ -152,3 +151,10 @@ class Reports:
             and node.faces.keys() == told.faces
             and bool(node.held) == last.pinned
         )
+
+
+def _differ(before: NodeReport, after: NodeReport) -> bool:
+    """In anything but the version."""
+    if before.used != after.used or before.empty != after.empty or before.removable != after.removable:
+        return True
+    return replace(after, version=before.version) != before

@@ -36,7 +36,6 @@ class Outcome:
 def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
     """Seat everything that waits as a guest; whoever calls takes the guests away again."""
     outcome = Outcome()
-    placing.begin()
     seated = _nominated(books, placing, outcome)
     gangs: dict[str, list[tuple[Kind, list[Pod]]]] = {}
     jobs: list[tuple[tuple[object, ...], str, Kind, list[Pod]]] = []
