@@ -1,29 +1,27 @@
 """The books of the cluster: every delta changes exactly what depends on it, and nothing is ever rescanned.
 
-Owns pods, nodes, requests and budgets and how they hang together: who stands where, who waits, which row counts whom.
+Owns pods and nodes and how they hang together: who stands where and who waits; requests and budgets keep their own.
 Decides nothing about room; that is `placing`, on these books.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-from msgspec.structs import replace
-
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.operator.core.mirror import facts as f
+from bigfleet.operator.core.mirror.budgets import Budgets
 from bigfleet.operator.core.mirror.filters import COMMON, NODE_NAME, NodeFilter
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
-from bigfleet.operator.core.mirror.pods import Pod, Request
+from bigfleet.operator.core.mirror.pods import Pod
+from bigfleet.operator.core.mirror.requests import Requests
 from bigfleet.operator.core.mirror.tallies import Domains, Tally
-from bigfleet.operator.core.rows import Family, Rows
+from bigfleet.operator.core.mirror.waitlist import Waitlist
 
-_AGE = attrgetter("age_key")
 _UID = attrgetter("uid")
 _CLASSES_KEPT = 4096
 
@@ -34,22 +32,19 @@ class Books:
     def __init__(self) -> None:
         self.dimensions = Dimensions()
         self.kinds = Kinds(self.dimensions)
-        self.rows = Rows()
+        self.waitlist = Waitlist()
+        self.requests = Requests(self.kinds, self.waitlist)
+        self.rows = self.requests.rows
+        self.budgets = Budgets(self.kinds)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        self.requests: dict[str, Request] = {}
         self.machines: dict[str, str] = {}
-        # Kinds with pods or placeholders that have no node, and pods that the scheduler makes room for.
-        self.waiting: dict[Kind, None] = {}
-        self.nominated: dict[Pod, None] = {}
         # Gangs by domain: how many of them run there.
         self.gangs: dict[str, dict[str, int]] = {}
         self.not_ready: dict[str, Node] = {}
         # What changed since somebody looked: nodes to tell about, nodes with more room.
         self.touched: set[str] = set()
         self.gained: dict[str, Node] = {}
-        self._budgets: dict[str, f.BudgetSeen] = {}
-        self._flipped: set[Kind] = set()
         self._classes: dict[object, NodeClass] = {}
         self._homeless: dict[str, set[Pod]] = {}
         self._gone: set[str] = set()
@@ -65,17 +60,17 @@ class Books:
             f.PodGone: self._pod_gone,
             f.NodeSeen: self._node_seen,
             f.NodeGone: self._node_gone,
-            f.RequestSeen: self._request_seen,
-            f.RequestGone: self._request_gone,
-            f.BudgetSeen: self._budget_seen,
-            f.BudgetGone: self._budget_gone,
+            f.RequestSeen: self.requests.seen,
+            f.RequestGone: self.requests.gone,
+            f.BudgetSeen: self.budgets.seen,
+            f.BudgetGone: self.budgets.gone,
         }
 
     def apply(self, deltas: Iterable[f.Delta]) -> None:
         apply = self._apply
         for delta in deltas:
             apply[type(delta)](delta)
-        self._spread_flips()
+        self.budgets.settle(self.nodes.values(), self.touched)
 
     # ------------------------------------------------------------------------------------------------------------ pods
 
@@ -98,9 +93,9 @@ class Books:
         before = pod.request
         if (before.name if before is not None else "") != seen.request:
             if before is not None:
-                self._unlink(pod, before)
+                self.requests.unlink(pod, before)
             if seen.request:
-                self._link(pod, seen.request)
+                self.requests.link(pod, seen.request)
         self._seat(pod)
         self._forget_gone(left)
 
@@ -110,8 +105,8 @@ class Books:
             return
         self._unseat(pod)
         if pod.request is not None:
-            self._unlink(pod, pod.request)
-        self._release(pod.kind)
+            self.requests.unlink(pod, pod.request)
+        self.kinds.release(pod.kind)
         self._forget_gone(pod.node)
 
     def _forget_gone(self, name: str) -> None:
@@ -126,21 +121,21 @@ class Books:
             node.pods.add(pod)
             self.touched.add(node.name)
             if node.away and _returns(pod):
-                self._wait(pod)
+                self.waitlist.add(pod)
             else:
                 self._stand(pod, node)
         elif pod.node:
             self._homeless.setdefault(pod.node, set()).add(pod)
             if pod.node in self._gone and _returns(pod):
-                self._wait(pod)
+                self.waitlist.add(pod)
             else:
                 self._run(pod, True)
         elif not pod.terminating and pod.kind.shape.origin is not f.Origin.DAEMON:
-            self._wait(pod)
+            self.waitlist.add(pod)
 
     def _unseat(self, pod: Pod) -> None:
         if pod.waiting:
-            self._unwait(pod)
+            self.waitlist.remove(pod)
         if pod.host is not None:
             self._stand_up(pod, pod.host)
         elif pod.running:
@@ -199,137 +194,10 @@ class Books:
         if pod.row is not None:
             pod.row.running += 1 if on else -1
 
-    def _wait(self, pod: Pod) -> None:
-        pod.waiting = True
-        insort(pod.kind.waiting, pod, key=_AGE)
-        self.waiting[pod.kind] = None
-        if pod.nominated:
-            self.nominated[pod] = None
-
-    def _unwait(self, pod: Pod) -> None:
-        pod.waiting = False
-        waiting = pod.kind.waiting
-        del waiting[bisect_left(waiting, pod.age_key, key=_AGE)]
-        self._settle_kind(pod.kind)
-        self.nominated.pop(pod, None)
-
-    def _settle_kind(self, kind: Kind) -> None:
-        if not kind.waiting and not kind.placeholders:
-            self.waiting.pop(kind, None)
-
     def _change_kind(self, pod: Pod, kind: Kind) -> None:
         old, pod.kind = pod.kind, kind
         kind.users += 1
-        self._release(old)
-
-    def _release(self, kind: Kind) -> None:
-        kind.users -= 1
-        if not kind.users:
-            self.kinds.forget(kind)
-
-    # -------------------------------------------------------------------------------------------------------- requests
-
-    def _request_seen(self, seen: f.RequestSeen) -> None:
-        kind = self.kinds.of(seen.shape)
-        request = self.requests.get(seen.name)
-        if request is None:
-            request = self.requests[seen.name] = Request(seen.name)
-        elif request.kind is kind and request.units == seen.units and request.labels == seen.shape.labels:
-            return
-        kind.users += 1
-        self._withdraw(request)
-        request.kind, request.units, request.labels = kind, max(0, seen.units), seen.shape.labels
-        self._ask(request)
-
-    def _request_gone(self, gone: f.RequestGone) -> None:
-        request = self.requests.get(gone.name)
-        if request is None:
-            return
-        self._withdraw(request)
-        if not request.pods:
-            del self.requests[gone.name]
-
-    def _ask(self, request: Request) -> None:
-        """Count the request in its row."""
-        if request.kind is not None and request.units:
-            request.row = self.rows.want(request.kind, request.units)
-        self._share_out(request)
-
-    def _withdraw(self, request: Request) -> None:
-        """The request asks for nothing any more; its pods stay linked to it."""
-        kind = request.kind
-        self._unask(request)
-        request.units, request.kind = 0, None
-        if kind is not None:
-            self._release(kind)
-
-    def _unask(self, request: Request) -> None:
-        kind = request.kind
-        for pod in request.pods:
-            self._set_row(pod, None)
-        if kind is not None:
-            if request.row is not None:
-                self.rows.want(kind, -request.units)
-            kind.placeholders.pop(request.name, None)
-            self._settle_kind(kind)
-        request.row = None
-
-    def _share_out(self, request: Request) -> None:
-        """Its pods stand for its units, oldest name first; units without a pod are placeholders."""
-        for place, pod in enumerate(request.pods):
-            self._set_row(pod, request.row if place < request.units else None)
-        kind = request.kind
-        if kind is None:
-            return
-        if request.placeholders:
-            kind.placeholders[request.name] = request
-            self.waiting[kind] = None
-        elif kind.placeholders.pop(request.name, None) is not None:
-            self._settle_kind(kind)
-
-    def _set_row(self, pod: Pod, row: Any) -> None:
-        if pod.row is row:
-            return
-        if pod.running and pod.row is not None:
-            pod.row.running -= 1
-        pod.row = row
-        if pod.running and row is not None:
-            row.running += 1
-
-    def _link(self, pod: Pod, name: str) -> None:
-        request = self.requests.get(name)
-        if request is None:
-            request = self.requests[name] = Request(name)
-        pod.request = request
-        insort(request.pods, pod, key=_UID)
-        self._share_out(request)
-
-    def _unlink(self, pod: Pod, request: Request) -> None:
-        request.pods.remove(pod)
-        pod.request = None
-        self._set_row(pod, None)
-        if request.kind is None and not request.pods:
-            del self.requests[request.name]
-        else:
-            self._share_out(request)
-
-    def regrid(self, now: int) -> None:
-        """Tell a family of rows by exact units or on a grid, as `rows` wants it."""
-        for family in self.rows.regrid(now):
-            self._switch(family)
-
-    def _switch(self, family: Family) -> None:
-        mine = [
-            request for request in self.requests.values() if request.row is not None and request.row.family is family
-        ]
-        grew = self.rows.grew
-        for request in mine:
-            for pod in request.pods:
-                self._set_row(pod, None)
-        self.rows.switch(family)
-        for request in mine:
-            self._ask(request)
-        self.rows.grew = grew
+        self.kinds.release(old)
 
     # ----------------------------------------------------------------------------------------------------------- nodes
 
@@ -448,9 +316,7 @@ class Books:
 
     def _new_kind(self, kind: Kind) -> None:
         self._widen()
-        for budget in self._budgets.values():
-            if budget.allowed <= 0 and _covers(budget, kind):
-                kind.hold(budget.name, True)
+        self.budgets.judge(kind)
 
     def _new_pod_keys(self) -> None:
         """Selectors name keys they did not name before: labels that made no difference may now make one."""
@@ -460,18 +326,7 @@ class Books:
                 self._unseat(pod)
                 self._change_kind(pod, kind)
                 self._seat(pod)
-        for request in list(self.requests.values()):
-            if request.kind is None:
-                continue
-            kind = self.kinds.with_labels(request.kind.shape, request.labels)
-            if kind is not request.kind:
-                grew, old = self.rows.grew, request.kind
-                self._unask(request)
-                kind.users += 1
-                request.kind = kind
-                self._ask(request)
-                self._release(old)
-                self.rows.grew = grew
+        self.requests.labels_matter()
 
     def _new_node_keys(self) -> None:
         self._classes.clear()
@@ -500,39 +355,6 @@ class Books:
                 if count:
                     made.count(node, count)
 
-    # --------------------------------------------------------------------------------------------------------- budgets
-
-    def _budget_seen(self, seen: f.BudgetSeen) -> None:
-        self.kinds.learn_pod_keys({check.key for check in seen.selector.checks})
-        before = self._budgets.get(seen.name)
-        self._budgets[seen.name] = seen
-        if before is None or replace(before, allowed=0) != replace(seen, allowed=0):
-            changed = True
-        else:
-            changed = (before.allowed <= 0) != (seen.allowed <= 0)
-        if changed:
-            self._hold(seen.name)
-
-    def _budget_gone(self, gone: f.BudgetGone) -> None:
-        if self._budgets.pop(gone.name, None) is not None:
-            self._hold(gone.name)
-
-    def _hold(self, name: str) -> None:
-        budget = self._budgets.get(name)
-        for kind in self.kinds.live():
-            held = budget is not None and budget.allowed <= 0 and _covers(budget, kind)
-            if held != (name in kind.held_by):
-                kind.hold(name, held)
-                self._flipped.add(kind)
-
-    def _spread_flips(self) -> None:
-        if self._flipped:
-            for node in self.nodes.values():
-                if node.name in self.touched or not self._flipped.isdisjoint(node.kinds):
-                    node.held = sum(kind.must_stay for kind in node.kinds)
-                    self.touched.add(node.name)
-            self._flipped.clear()
-
     def validate(self) -> None:
         """Raise AssertionError when the books contradict each other; tests call it after every batch."""
         for node in self.nodes.values():
@@ -544,7 +366,7 @@ class Books:
             assert not node.guests, f"{node.name} has guests between passes"
             assert node.held == sum(kind.must_stay for kind in node.kinds), f"{node.name} miscounts who must stay"
             assert sum(node.kinds.values()) == sum(1 for pod in node.pods if pod.host is node), node.name
-        waiting = [pod for kind in self.waiting for pod in kind.waiting]
+        waiting = [pod for kind in self.waitlist.kinds for pod in kind.waiting]
         assert sorted(p.uid for p in waiting) == sorted(p.uid for p in self.pods.values() if p.waiting)
         for row in self.rows.books():
             assert 0 <= row.running <= row.count and row.stranded >= 0, row.unit
@@ -552,7 +374,7 @@ class Books:
         users: dict[Kind, int] = {}
         for pod in self.pods.values():
             users[pod.kind] = users.get(pod.kind, 0) + 1
-        for request in self.requests.values():
+        for request in self.requests.by_name.values():
             if request.kind is not None:
                 users[request.kind] = users.get(request.kind, 0) + 1
         assert {kind: kind.users for kind in self.kinds.live() if kind.users} == users, "kinds are miscounted"
@@ -582,10 +404,6 @@ def _same_place(before: f.NodeSeen, after: f.NodeSeen) -> bool:
         and before.allocatable == after.allocatable
         and before.machine == after.machine
     )
-
-
-def _covers(budget: f.BudgetSeen, kind: Kind) -> bool:
-    return budget.namespace == kind.shape.namespace and budget.selector.selects(kind.labels)
 
 
 def _count(counts: dict[Any, int], key: object, change: int) -> None:

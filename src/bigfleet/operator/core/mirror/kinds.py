@@ -178,8 +178,11 @@ class Kinds:
         kind = self._kinds.get(shape)
         return kind if kind is not None else self._make(shape)
 
-    def forget(self, kind: Kind) -> None:
-        """Nobody is of this kind any more."""
+    def release(self, kind: Kind) -> None:
+        """One user less; a kind without users is forgotten."""
+        kind.users -= 1
+        if kind.users:
+            return
         if self._kinds.get(kind.shape) is kind:
             del self._kinds[kind.shape]
             kind.live = False

@@ -70,7 +70,7 @@ class Mirror:
         books = self._books
         self._now, self._settled = now, True
         self._reckon_away(now)
-        books.regrid(now)
+        books.requests.regrid(now)
         self._begin()
         outcome = place_waiting(books, self._placing, now)
         hosts = frozenset(node.name for node in self._placing.hosts())
