@@ -108,6 +108,15 @@ def test_nodes_that_take_no_pods_give_no_room(closed: dict[str, Any]) -> None:
     assert counts(looked(node("n-1", **closed), pods(1, shape()))) == (1, 0, 1)
 
 
+def test_a_node_that_opens_gives_room_to_those_who_found_none() -> None:
+    mirror = looked(node("n-1", cordoned=True), pods(1, shape()))
+    assert mirror.settle(1).stranded == 1
+    mirror.apply([node("n-1")])
+    assert mirror.settle(2).stranded == 0
+    mirror.apply([node("n-1", ready=False)])
+    assert mirror.settle(3).stranded == 1
+
+
 def test_a_pod_the_scheduler_makes_room_for_has_room() -> None:
     leaving = f.PodSeen("old", shape(4000, app="old"), "n-1", terminating=True)
     mirror = looked(node("n-1"), leaving, pods(1, shape(4000), nominated="n-1"))
@@ -206,6 +215,15 @@ def test_a_strict_spread_tells_its_units_by_domain_foreign_nodes_included() -> N
     mirror = looked(nodes, pods(2, wide, "n-1"), pods(1, wide, "n-2"), pods(1, wide, first=9))
     assert only_row(mirror).domain_units == (("z-1", 2), ("z-2", 1))
     assert counts(mirror) == (4, 3, 0)
+
+
+def test_pods_that_are_leaving_do_not_count_in_a_spread() -> None:
+    wide = shape(spreads=(f.SpreadTerm(ZONE_LABEL, 1, Selector(equal_to({"app": "a"}))),))
+    full = node("n-2", 500, zone="z-2")
+    mirror = looked(node("n-1", zone="z-1"), full, pods(1, wide, "n-1", terminating=True), pods(1, wide, first=3))
+    assert counts(mirror) == (2, 1, 0)
+    mirror = looked(node("n-1", zone="z-1"), full, pods(1, wide, "n-1"), pods(1, wide, first=3))
+    assert counts(mirror) == (2, 1, 1)
 
 
 def test_units_that_may_not_share_a_machine_share_a_token() -> None:
