@@ -80,6 +80,7 @@ class Kind:
         "spreads",
         "tallied",
         "tokens",
+        "turn",
         "users",
         "waiting",
     )
@@ -90,6 +91,8 @@ class Kind:
         self.fit = fit
         self.need = fit.need
         self.order = _order(shape)
+        # When a node is emptied: those that ask for more than room first.
+        self.turn = (not shape.picky, *self.order)
         profile = shape.profile
         self.same = profile.same if shape.group else None
         self.pinned = (

@@ -6,7 +6,7 @@ Only the least used of our nodes are tried, so that a pass stays short. Judged o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Origin
@@ -19,6 +19,7 @@ TRIED = 200
 # So many of the least used nodes of each class are tried first as the one place for everything.
 _ROOMIEST = 3
 _LOOKED_AT = 1000
+_TURN: Callable[[tuple[Kind, int]], tuple[object, ...]] = lambda each: each[0].turn  # noqa: E731
 
 
 def removable_nodes(books: Books, placing: Placing, candidates: Iterable[Node]) -> frozenset[str]:
@@ -37,7 +38,7 @@ def removable_nodes(books: Books, placing: Placing, candidates: Iterable[Node]) 
     return frozenset(found)
 
 
-def _roomiest(candidates: Iterable[Node]) -> list[Node]:
+def _roomiest(candidates: Iterable[Node]) -> dict[NodeClass, list[Node]]:
     """Of each class of nodes some of the least used."""
     found: dict[NodeClass, list[Node]] = {}
     for node in itertools.islice(candidates, _LOOKED_AT):
@@ -45,47 +46,49 @@ def _roomiest(candidates: Iterable[Node]) -> list[Node]:
             like = found.setdefault(node.cls, [])
             if len(like) < _ROOMIEST:
                 like.append(node)
-    return [node for like in found.values() for node in like]
+    return found
 
 
-def could_go(books: Books, placing: Placing, node: Node, roomiest: Iterable[Node] = ()) -> bool:
+def could_go(books: Books, placing: Placing, node: Node, roomiest: Mapping[NodeClass, list[Node]]) -> bool:
     """Whether all its pods that would come back have room on other nodes; guests of the trial are taken away again."""
     movers = _movers(node)
-    picky = [each for each in movers if each[0].shape.picky]
-    plain = movers[len(picky) :]
-    for kind, count in movers:
-        if kind.counted:
-            tally(kind, node, -count)
+    if not any(kind.hard or kind.same is not None for kind, _ in movers):
+        return _on_one(node, movers, roomiest) or _all_move(books, placing, node, movers)
+    tallied = [each for each in movers if each[0].counted]
+    for kind, count in tallied:
+        tally(kind, node, -count)
     try:
+        picky = [each for each in movers if each[0].shape.picky]
         mark = placing.try_out(kind for kind, _ in picky)
         moved = all(_moves(books, placing, node, *each) for each in picky)
-        quickly = moved and _on_one(node, plain, roomiest)
+        quickly = moved and _on_one(node, movers[len(picky) :], roomiest)
         placing.tried(mark)
-        if quickly or not moved:
-            return moved
-        mark = placing.try_out(kind for kind, _ in movers)
-        moved = all(_moves(books, placing, node, *each) for each in movers)
-        placing.tried(mark)
-        return moved
+        return moved and (quickly or _all_move(books, placing, node, movers))
     finally:
-        for kind, count in movers:
-            if kind.counted:
-                tally(kind, node, count)
+        for kind, count in tallied:
+            tally(kind, node, count)
 
 
-def _on_one(node: Node, movers: list[tuple[Kind, int]], roomiest: Iterable[Node]) -> bool:
-    """Whether they all fit one other node: then they also do when each takes the first that has room."""
-    if any(kind.hard for kind, _ in movers):
-        return False
+def _all_move(books: Books, placing: Placing, node: Node, movers: list[tuple[Kind, int]]) -> bool:
+    mark = placing.try_out(kind for kind, _ in movers)
+    moved = all(_moves(books, placing, node, *each) for each in movers)
+    placing.tried(mark)
+    return moved
+
+
+def _on_one(node: Node, movers: list[tuple[Kind, int]], roomiest: Mapping[NodeClass, list[Node]]) -> bool:
+    """Whether they all fit one other node of its class: then they also do when each takes the first that has room."""
     total: dict[int, int] = {}
     for kind, count in movers:
+        if kind.hard:
+            return False
         for place, amount in kind.need:
             total[place] = total.get(place, 0) + amount * count
     needs = tuple(total.items())
-    return any(
-        other is not node and other.room(needs) > 0 and all(kind.fit.filter.suits(other) for kind, _ in movers)
-        for other in roomiest
-    )
+    for other in roomiest.get(node.cls, ()):
+        if other is not node and other.room(needs) and all(kind.fit.filter.suits(other) for kind, _ in movers):
+            return True
+    return False
 
 
 def _eligible(node: Node) -> bool:
@@ -101,7 +104,7 @@ def _movers(node: Node) -> list[tuple[Kind, int]]:
         count -= node.leaving.get(kind, 0)
         if count and kind.shape.origin is Origin.REPLICATED:
             found.append((kind, count))
-    found.sort(key=lambda each: (not each[0].shape.picky, each[0].order))
+    found.sort(key=_TURN)
     return found
 
 

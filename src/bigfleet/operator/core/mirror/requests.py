@@ -29,12 +29,14 @@ class Requests:
     def seen(self, asked: RequestSeen) -> None:
         kind = self._kinds.of(asked.shape)
         request = self.by_name.get(asked.name)
+        kind.users += 1
         if request is None:
             request = self.by_name[asked.name] = Request(asked.name)
         elif request.kind is kind and request.units == asked.units and request.labels == asked.shape.labels:
+            kind.users -= 1
             return
-        kind.users += 1
-        self._withdraw(request)
+        else:
+            self._withdraw(request)
         request.kind, request.units, request.labels = kind, max(0, asked.units), asked.shape.labels
         self._ask(request)
 
