@@ -163,6 +163,7 @@ class Books:
     def _occupy(self, pod: Pod, node: Node, change: int) -> None:
         kind = pod.kind
         node.take(kind.need, change)
+        node.plan = None
         count = node.kinds.get(kind, 0) + change
         if count:
             node.kinds[kind] = count
@@ -183,6 +184,8 @@ class Books:
         else:
             node.occupants += change
             _count(node.faces, kind.face, change)
+            node.reclamation += kind.dollars[0] * change
+            node.interruption += kind.dollars[1] * change
         if kind.same is not None and (domain := node.labels.get(kind.same.key)) is not None:
             gang = self.gangs.setdefault(kind.shape.group, {})
             _count(gang, domain, change)

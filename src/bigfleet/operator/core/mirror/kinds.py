@@ -28,8 +28,9 @@ Need = tuple[tuple[int, int], ...]
 # Priority, fingerprint, group, exclusive tokens.
 Face = tuple[int, str, str, tuple[str, ...]]
 
-# What moving one replica costs when nobody said anything.
-REPLICA_DOLLARS = 0.005
+MICRO = 1_000_000
+# What moving one replica costs when nobody said anything: half a cent.
+REPLICA_MICRODOLLARS = 5_000
 _SHAPES_REMEMBERED = 4096
 # So many kinds may go before what only they needed is looked for.
 _FORGOTTEN_KEPT = 1024
@@ -152,6 +153,8 @@ class Kinds:
         self._selecting = Anchored()
         self._remembered: dict[int, tuple[PodShape, Kind]] = {}
         self._forgotten = 0
+        # Changes whenever kinds are placed or counted otherwise than before.
+        self.epoch = 0
         self.domains: dict[object, Domains] = {}
         # Keys that selectors of pods name, and those that filters and topologies ask of nodes.
         self.pod_keys: set[str] = set()
@@ -245,6 +248,7 @@ class Kinds:
     def _sweep(self) -> None:
         """Let go of filters, fits, tallies and domains that no live kind uses."""
         self._forgotten = 0
+        self.epoch += 1
         kinds = self._kinds.values()
         asked = {id(tally) for kind in kinds for tally in _asked(kind)}
         self._tallies = {name: tally for name, tally in self._tallies.items() if id(tally) in asked}
@@ -302,6 +306,7 @@ class Kinds:
             for kind in selected:
                 self._connect(tally, kind)
                 kind.reckon()
+            self.epoch += bool(selected)
             if not tally.holders:
                 self.on_new_tally(tally, selected)
         return tally
@@ -338,14 +343,16 @@ def _order(shape: PodShape) -> tuple[object, ...]:
     return -shape.profile.priority, -sum(amounts.values()), -cpu, -memory, text
 
 
-def _dollars(shape: PodShape) -> tuple[float, float]:
-    """(reclamation, interruption) of one pod; what must not be moved at all is pinned, not dear."""
+def _dollars(shape: PodShape) -> tuple[int, int]:
+    """Micro-dollars of (reclaiming, interrupting) one pod; what must not be moved at all is pinned, not dear."""
     profile = shape.profile
-    reclamation = bucket_dollars(profile.reclamation_bucket) if profile.reclamation_bucket != PINNED else 0.0
-    interruption = bucket_dollars(profile.interruption_bucket) if profile.interruption_bucket != PINNED else 0.0
+    found = [
+        0 if bucket == PINNED else round(bucket_dollars(bucket) * MICRO)
+        for bucket in (profile.reclamation_bucket, profile.interruption_bucket)
+    ]
     if profile.reclamation_bucket == UNSPECIFIED and shape.origin is Origin.REPLICATED:
-        reclamation = REPLICA_DOLLARS
-    return reclamation, interruption
+        found[0] = REPLICA_MICRODOLLARS
+    return found[0], found[1]
 
 
 def _tokens(shape: PodShape) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Mirror:
         self._begin()
         outcome = place_waiting(books, self._placing, now)
         hosts = frozenset(node.name for node in self._placing.hosts())
-        removable = removable_nodes(books, self._placing, self._order.busy)
+        removable = removable_nodes(books, self._placing, self._order)
         self._placing.undo()
         self.version += 1
         self._reports.touched |= books.touched

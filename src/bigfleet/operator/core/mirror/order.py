@@ -41,6 +41,7 @@ class Order:
         self._log: list[Node] = []
         self._dropped = 0
         self.busy: list[Node] = []
+        self.empty: list[Node] = []
         self._all: list[Node] = []
         self.stamp = 0
 
@@ -59,7 +60,8 @@ class Order:
             self._by_use = list(nodes.values())
         self._by_use.sort(key=_USE)
         self.busy = [node for node in self._by_use if node.occupants]
-        self._all = [*self.busy, *sorted((node for node in self._by_use if not node.occupants), key=_NAME)]
+        self.empty = sorted((node for node in self._by_use if not node.occupants), key=_NAME)
+        self._all = [*self.busy, *self.empty]
         for rank, node in enumerate(self._all):
             node.rank = rank
         self._log.extend(gained)

@@ -86,9 +86,9 @@ class Placing:
             if kind.counted:
                 tally(kind, node, -count)
 
-    def try_out(self, kinds: Iterable[Kind]) -> int:
-        """What is placed from now on will be undone; these kinds are going to be placed. Returns the mark."""
-        for kind in kinds:
+    def try_out(self, movers: Iterable[tuple[Kind, int]]) -> int:
+        """What is placed from now on will be undone; these are going to be placed. Returns the mark."""
+        for kind, _ in movers:
             self._advance(kind.fit)
         self._trying = True
         return len(self._put)

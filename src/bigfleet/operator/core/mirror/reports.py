@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bigfleet.operator.core.events import SECOND
-from bigfleet.operator.core.mirror.kinds import Face
+from bigfleet.operator.core.mirror.kinds import MICRO, Face
 from bigfleet.operator.core.mirror.nodes import PODS, Dimensions, Node
 
 # Names with what there is of them, in order of name; plain, because a pass makes hundreds.
@@ -111,11 +111,6 @@ class Reports:
 
     def _report(self, node: Node, told: _Told | None, version: int) -> NodeReport:
         """The node as it is now."""
-        reclamation = interruption = 0.0
-        for kind, count in node.kinds.items():
-            dollars = kind.dollars
-            reclamation += dollars[0] * count
-            interruption += dollars[1] * count
         total, free, daemons = node.total, node.free, node.daemons
         if told is not None and node.faces.keys() == told.faces:
             last = told.report
@@ -133,8 +128,8 @@ class Reports:
             node.facts.closing_since,
             tuple([(n, total[p] - daemons[p]) for n, p in self._places if total[p] > daemons[p]]),
             tuple([(n, u) for n, p in self._places if (u := total[p] - free[p] - daemons[p]) > 0]),
-            round(reclamation, 6),
-            round(interruption, 6),
+            node.reclamation / MICRO,
+            node.interruption / MICRO,
             version,
         )
 
