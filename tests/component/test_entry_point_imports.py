@@ -17,7 +17,9 @@ BASE = (
     "bigfleet.provider.conformance.cli",
     "bigfleet.virtual.kernel",
     "bigfleet.operator.core.session",
+    "bigfleet.operator.core.mirror.mirror",
     "bigfleet.operator.session_codec",
+    "bigfleet.operator.report_codec",
     "bigfleet.cli.bigfleet",
     "bigfleet.cli.bigfleetctl",
 )
