@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 
+from msgspec.structs import replace
+
 from bigfleet.model.names import HOSTNAME_LABEL, ZONE_LABEL
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
@@ -40,6 +42,7 @@ class World:
         self._weights = [weight for _, weight in self._shapes]
         self._names: list[str] = []
         self._bound: list[str] = []
+        self._away: list[str] = []
         self._wanted_nodes, self._wanted_pods = nodes, pods
         self.kinds = len(self._shapes)
         hard = sum(w for s, w in self._shapes if s.ports or s.affinity or s.anti_affinity or s.spreads or s.group)
@@ -112,8 +115,10 @@ class World:
                 out.append(self._bind(pod, node))
         while len(self.pods) < self._wanted_pods:
             out += self._add_pod(bind=False)
-        for _ in range(max(1, int(len(self.nodes) * share / 2))):
-            out += self._flip_node()
+        # Nodes that were not ready are again, others are not for a while.
+        away, self._away = self._away, self._dice.sample(self._names, max(1, int(len(self.nodes) * share / 2)))
+        out += [self._ready(name, True) for name in away]
+        out += [self._ready(name, False) for name in self._away]
         return out
 
     # ---------------------------------------------------------------------------------------------------------- details
@@ -176,14 +181,9 @@ class World:
             if uid in self.pods:
                 return uid
 
-    def _flip_node(self) -> list[f.Delta]:
-        name = self._dice.choice(self._names)
-        before = self.nodes[name]
-        node = f.NodeSeen(
-            name, before.allocatable, before.labels, before.taints, before.machine, ready=not before.ready
-        )
-        self.nodes[name] = node
-        return [node]
+    def _ready(self, name: str, ready: bool) -> f.NodeSeen:
+        self.nodes[name] = node = replace(self.nodes[name], ready=ready)
+        return node
 
     def _room(self, shape: f.PodShape) -> str:
         amounts = shape.requests

@@ -211,9 +211,20 @@ class Trial:
         return counts[dict(node.labels)[key]] + itself - min(counts.values()) <= skew
 
     def order(self) -> list[NodeSeen]:
-        """Nodes with pods first, then by name."""
-        busy = {node for node, pod in self.standing if pod.shape.origin is not Origin.DAEMON}
-        return sorted(self.world.nodes.values(), key=lambda node: (node.name not in busy, node.name))
+        """Nodes with pods from the least used on, then those without by name."""
+        return sorted(self.world.nodes.values(), key=lambda node: (self._use(node), node.name))
+
+    def _use(self, node: NodeSeen) -> tuple[bool, float]:
+        here = [pod.shape for name, pod in self.standing if name == node.name]
+        if all(shape.origin is Origin.DAEMON for shape in here):
+            return True, 0.0
+        names = ["nvidia.com/gpu"] if node.allocatable.get("nvidia.com/gpu") else ["cpu", "memory"]
+        shares = []
+        for name in names:
+            total = node.allocatable.get(name)
+            if total:
+                shares.append(1 - (total - sum(shape.requests.get(name) for shape in here)) / total)
+        return False, sum(shares) / len(shares) if shares else 0.0
 
     def place(self, shape: PodShape, *, within: tuple[str, str] | None = None, apart_from: str = "") -> bool:
         for node in self.order():

@@ -6,7 +6,9 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror import facts as f
 from bigfleet.operator.core.mirror.mirror import Mirror
 from bigfleet.operator.core.mirror.reports import NodeReport
@@ -14,6 +16,7 @@ from tests.oracle.mirror import World, answer
 from tests.strategies.small_clusters import random_delta, shapes
 
 SEEDS = st.integers(0, 2**32)
+MINUTE = 60_000_000_000
 
 
 def told_anew(world: World, dice: random.Random) -> Mirror:
@@ -85,3 +88,48 @@ def play(seed: int, steps: int) -> None:
 @settings(max_examples=60, deadline=None)
 def test_the_mirror_says_what_a_slow_one_says_however_it_got_there(seed: int) -> None:
     play(seed, steps=4)
+
+
+@given(SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_rows_disaggregate_to_the_requests_they_came_from(seed: int) -> None:
+    """However requests come, change and go, on a grid or not: every unit is in exactly one row, at most 9 % larger."""
+    dice = random.Random(seed)
+    mirror, wanted = Mirror(), dict[str, f.RequestSeen]()
+    sizes = shapes(dice, 3)
+    for step in range(6):
+        batch: list[f.Delta] = []
+        for _ in range(dice.choice([10, 150])):
+            name = f"r-{dice.randrange(220)}"
+            if name in wanted and dice.random() < 0.4:
+                del wanted[name]
+                batch.append(f.RequestGone(name))
+                continue
+            base = dice.choice(sizes)
+            cpu = dice.choice([base.requests.get("cpu"), dice.randrange(100, 20_000)])
+            resized = Resources({**dict(base.requests.items()), "cpu": cpu})
+            wanted[name] = f.RequestSeen(name, replace(base, requests=resized), dice.choice([1, 1, 2]))
+            batch.append(wanted[name])
+        mirror.apply(batch)
+        mirror.settle(step * 20 * MINUTE)
+        mirror.validate()
+        _agree(mirror, list(wanted.values()))
+
+
+def _agree(mirror: Mirror, wanted: list[f.RequestSeen]) -> None:
+    rows = mirror.rows()
+    names = {(row.profile.fingerprint, row.group) for row in rows}
+    assert names == {(each.shape.profile.fingerprint, each.shape.group) for each in wanted if each.units}
+    for name in names:
+        exact = sorted(
+            each.shape.requests.get("cpu")
+            for each in wanted
+            if (each.shape.profile.fingerprint, each.shape.group) == name
+            for _ in range(each.units)
+        )
+        mine = [row for row in rows if (row.profile.fingerprint, row.group) == name]
+        assert len({row.unit for row in mine}) == len(mine)
+        told = sorted(row.unit.get("cpu") for row in mine for _ in range(row.count))
+        assert len(told) == len(exact)
+        assert all(e <= t <= 1.09 * e for e, t in zip(exact, told, strict=True))
+        assert max(told) == max(exact)

@@ -46,6 +46,9 @@ class Fickle:
         self.asked += 1
         return "no room" if self.asked % 2 else ""
 
+    def begin(self, machine: str) -> None:
+        pass
+
     def release(self, machine: str) -> None:
         pass
 

@@ -53,7 +53,7 @@ def _shape(dice: random.Random, number: int) -> f.PodShape:
         ports=(f.HostPort("TCP", 80, dice.choice(["0.0.0.0", "10.0.0.1"])),) if dice.random() < 0.15 else (),
         affinity=(f.PodTerm(key, own, (namespace,)),) if dice.random() < 0.15 else (),
         anti_affinity=(f.PodTerm(key, own, dice.choice([(), (namespace,)])),) if dice.random() < 0.25 else (),
-        spreads=(f.SpreadTerm(key, dice.randint(1, 2), own),) if dice.random() < 0.25 else (),
+        spreads=(f.SpreadTerm(key, dice.randint(1, 2), own),) if dice.random() < 0.35 else (),
         origin=dice.choices(list(f.Origin), [12, 1, 1])[0],
         pinned=dice.random() < 0.05,
         service=dice.random() < 0.7,
@@ -89,9 +89,9 @@ def node(dice: random.Random, name: str) -> f.NodeSeen:
 def random_delta(dice: random.Random, world: World, known: list[f.PodShape], *, calm: bool = False) -> f.Delta:
     """Something happens; the world knows it already. In a calm world nearly all pods have found their node."""
     what = dice.random()
-    if what < 0.12 or not world.nodes:
+    if what < 0.14 or not world.nodes:
         return _some_node(dice, world)
-    if what < 0.16:
+    if what < 0.17:
         name = dice.choice(sorted(world.nodes))
         if any(pod.node == name for pod in world.pods.values()):
             world.gone[name] = world.nodes[name]
@@ -172,7 +172,7 @@ def _some_pod(dice: random.Random, world: World, known: list[f.PodShape], calm: 
         since=dice.randrange(3),
         request=dice.choice(["", f"r-{dice.randrange(8)}", f"r-{dice.randrange(8)}"]),
         nominated=f"n-{dice.randrange(6)}" if dice.random() < 0.05 else "",
-        terminating=dice.random() < 0.1,
+        terminating=dice.random() < 0.2,
     )
     world.pods[uid] = pod
     _forget_gone(world)

@@ -23,7 +23,10 @@ class Placement(Protocol):
     """Who knows whether the pods of a node have room elsewhere."""
 
     def refusal(self, machine: str) -> str:
-        """Why it must not be drained now; empty when it may, and then the room its pods need is set aside."""
+        """Why it must not be drained now; empty when it may."""
+
+    def begin(self, machine: str) -> None:
+        """It is being drained: the room its pods will take is set aside from now on."""
 
     def release(self, machine: str) -> None:
         """It is not being drained any more."""
@@ -34,6 +37,9 @@ class Anywhere:
 
     def refusal(self, machine: str) -> str:
         return ""
+
+    def begin(self, machine: str) -> None:
+        pass
 
     def release(self, machine: str) -> None:
         pass
@@ -77,6 +83,8 @@ class Drains:
 
     def resume(self) -> list[Instruction]:
         """Go on with what nobody is evicting yet after a start."""
+        for machine in self._drains:
+            self._placement.begin(machine)
         return [Evict(m, drain.until, drain.cause) for m, drain in self._drains.items() if drain.outcome is None]
 
     def reclaim(self, asked: ReclaimInstruction, session: int, now: int) -> list[Instruction]:
@@ -96,6 +104,7 @@ class Drains:
             cause = DrainCause.PREEMPTION if asked.preemptor_priority else DrainCause.RECLAIM
             grace = asked.grace_seconds * SECOND if asked.grace_seconds > 0 else DEFAULT_GRACE
             self._drains[machine] = _Drain(asked.instruction_id, cause, session, now + grace)
+            self._placement.begin(machine)
             out += [Cordon(machine, True), Evict(machine, now + grace, cause)]
         started = len(asked.machines) - len(refused)
         return [Say(session, ReclaimAck(asked.instruction_id, started)), *out, *refused]

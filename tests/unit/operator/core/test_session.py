@@ -58,10 +58,14 @@ class Told(Session):
 class Refuses:
     """No room anywhere."""
 
+    begun: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
 
     def refusal(self, machine: str) -> str:
         return f"the pods of {machine} have no room elsewhere"
+
+    def begin(self, machine: str) -> None:
+        self.begun += (machine,)
 
     def release(self, machine: str) -> None:
         self.released += (machine,)
@@ -324,7 +328,7 @@ def test_preemption_is_never_refused() -> None:
     made = connected(placement=refuses)
     assert Cordon("m", True) in made.handle(reclaim(priority=9), 0)
     made.handle(Received(frames.ReclaimCancel("i")), 1)
-    assert refuses.released == ("m",)
+    assert (refuses.begun, refuses.released) == (("m",), ("m",))
 
 
 # -------------------------------------------------------------------------------------------- lost and closing nodes

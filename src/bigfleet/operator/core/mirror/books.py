@@ -1,29 +1,27 @@
 """The books of the cluster: every delta changes exactly what depends on it, and nothing is ever rescanned.
 
-Owns pods, nodes, requests and budgets and how they hang together: who stands where, who waits, which row counts whom.
+Owns pods and nodes and how they hang together: who stands where and who waits; requests and budgets keep their own.
 Decides nothing about room; that is `placing`, on these books.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-from msgspec.structs import replace
-
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.operator.core.mirror import facts as f
-from bigfleet.operator.core.mirror.filters import NODE_NAME
+from bigfleet.operator.core.mirror.budgets import Budgets
+from bigfleet.operator.core.mirror.filters import COMMON, NODE_NAME, NodeFilter
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
-from bigfleet.operator.core.mirror.pods import Pod, Request
+from bigfleet.operator.core.mirror.pods import Pod
+from bigfleet.operator.core.mirror.requests import Requests
 from bigfleet.operator.core.mirror.tallies import Domains, Tally
-from bigfleet.operator.core.rows import Family, Rows
+from bigfleet.operator.core.mirror.waitlist import Waitlist
 
-_AGE = attrgetter("age_key")
 _UID = attrgetter("uid")
 _CLASSES_KEPT = 4096
 
@@ -34,28 +32,26 @@ class Books:
     def __init__(self) -> None:
         self.dimensions = Dimensions()
         self.kinds = Kinds(self.dimensions)
-        self.rows = Rows()
+        self.waitlist = Waitlist()
+        self.requests = Requests(self.kinds, self.waitlist)
+        self.rows = self.requests.rows
+        self.budgets = Budgets(self.kinds)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        self.requests: dict[str, Request] = {}
         self.machines: dict[str, str] = {}
-        # Kinds with pods or placeholders that have no node, and pods that the scheduler makes room for.
-        self.waiting: dict[Kind, None] = {}
-        self.nominated: dict[Pod, None] = {}
         # Gangs by domain: how many of them run there.
         self.gangs: dict[str, dict[str, int]] = {}
         self.not_ready: dict[str, Node] = {}
         # What changed since somebody looked: nodes to tell about, nodes with more room.
         self.touched: set[str] = set()
         self.gained: dict[str, Node] = {}
-        self._budgets: dict[str, f.BudgetSeen] = {}
-        self._flipped: set[Kind] = set()
         self._classes: dict[object, NodeClass] = {}
         self._homeless: dict[str, set[Pod]] = {}
         self._gone: set[str] = set()
         self._width = 1
         self.kinds.on_new_pod_keys = self._new_pod_keys
         self.kinds.on_new_node_keys = self._new_node_keys
+        self.kinds.on_new_filter = self._new_filter
         self.kinds.on_new_domains = self._new_domains
         self.kinds.on_new_tally = self._new_tally
         self.kinds.on_new_kind = self._new_kind
@@ -64,17 +60,17 @@ class Books:
             f.PodGone: self._pod_gone,
             f.NodeSeen: self._node_seen,
             f.NodeGone: self._node_gone,
-            f.RequestSeen: self._request_seen,
-            f.RequestGone: self._request_gone,
-            f.BudgetSeen: self._budget_seen,
-            f.BudgetGone: self._budget_gone,
+            f.RequestSeen: self.requests.seen,
+            f.RequestGone: self.requests.gone,
+            f.BudgetSeen: self.budgets.seen,
+            f.BudgetGone: self.budgets.gone,
         }
 
     def apply(self, deltas: Iterable[f.Delta]) -> None:
         apply = self._apply
         for delta in deltas:
             apply[type(delta)](delta)
-        self._spread_flips()
+        self.budgets.settle(self.nodes.values(), self.touched)
 
     # ------------------------------------------------------------------------------------------------------------ pods
 
@@ -97,9 +93,9 @@ class Books:
         before = pod.request
         if (before.name if before is not None else "") != seen.request:
             if before is not None:
-                self._unlink(pod, before)
+                self.requests.unlink(pod, before)
             if seen.request:
-                self._link(pod, seen.request)
+                self.requests.link(pod, seen.request)
         self._seat(pod)
         self._forget_gone(left)
 
@@ -109,8 +105,8 @@ class Books:
             return
         self._unseat(pod)
         if pod.request is not None:
-            self._unlink(pod, pod.request)
-        self._release(pod.kind)
+            self.requests.unlink(pod, pod.request)
+        self.kinds.release(pod.kind)
         self._forget_gone(pod.node)
 
     def _forget_gone(self, name: str) -> None:
@@ -125,21 +121,21 @@ class Books:
             node.pods.add(pod)
             self.touched.add(node.name)
             if node.away and _returns(pod):
-                self._wait(pod)
+                self.waitlist.add(pod)
             else:
                 self._stand(pod, node)
         elif pod.node:
             self._homeless.setdefault(pod.node, set()).add(pod)
             if pod.node in self._gone and _returns(pod):
-                self._wait(pod)
+                self.waitlist.add(pod)
             else:
                 self._run(pod, True)
         elif not pod.terminating and pod.kind.shape.origin is not f.Origin.DAEMON:
-            self._wait(pod)
+            self.waitlist.add(pod)
 
     def _unseat(self, pod: Pod) -> None:
         if pod.waiting:
-            self._unwait(pod)
+            self.waitlist.remove(pod)
         if pod.host is not None:
             self._stand_up(pod, pod.host)
         elif pod.running:
@@ -167,6 +163,7 @@ class Books:
     def _occupy(self, pod: Pod, node: Node, change: int) -> None:
         kind = pod.kind
         node.take(kind.need, change)
+        node.plan = None
         count = node.kinds.get(kind, 0) + change
         if count:
             node.kinds[kind] = count
@@ -187,6 +184,8 @@ class Books:
         else:
             node.occupants += change
             _count(node.faces, kind.face, change)
+            node.reclamation += kind.dollars[0] * change
+            node.interruption += kind.dollars[1] * change
         if kind.same is not None and (domain := node.labels.get(kind.same.key)) is not None:
             gang = self.gangs.setdefault(kind.shape.group, {})
             _count(gang, domain, change)
@@ -198,137 +197,10 @@ class Books:
         if pod.row is not None:
             pod.row.running += 1 if on else -1
 
-    def _wait(self, pod: Pod) -> None:
-        pod.waiting = True
-        insort(pod.kind.waiting, pod, key=_AGE)
-        self.waiting[pod.kind] = None
-        if pod.nominated:
-            self.nominated[pod] = None
-
-    def _unwait(self, pod: Pod) -> None:
-        pod.waiting = False
-        waiting = pod.kind.waiting
-        del waiting[bisect_left(waiting, pod.age_key, key=_AGE)]
-        self._settle_kind(pod.kind)
-        self.nominated.pop(pod, None)
-
-    def _settle_kind(self, kind: Kind) -> None:
-        if not kind.waiting and not kind.placeholders:
-            self.waiting.pop(kind, None)
-
     def _change_kind(self, pod: Pod, kind: Kind) -> None:
         old, pod.kind = pod.kind, kind
         kind.users += 1
-        self._release(old)
-
-    def _release(self, kind: Kind) -> None:
-        kind.users -= 1
-        if not kind.users:
-            self.kinds.forget(kind)
-
-    # -------------------------------------------------------------------------------------------------------- requests
-
-    def _request_seen(self, seen: f.RequestSeen) -> None:
-        kind = self.kinds.of(seen.shape)
-        request = self.requests.get(seen.name)
-        if request is None:
-            request = self.requests[seen.name] = Request(seen.name)
-        elif request.kind is kind and request.units == seen.units and request.labels == seen.shape.labels:
-            return
-        kind.users += 1
-        self._withdraw(request)
-        request.kind, request.units, request.labels = kind, max(0, seen.units), seen.shape.labels
-        self._ask(request)
-
-    def _request_gone(self, gone: f.RequestGone) -> None:
-        request = self.requests.get(gone.name)
-        if request is None:
-            return
-        self._withdraw(request)
-        if not request.pods:
-            del self.requests[gone.name]
-
-    def _ask(self, request: Request) -> None:
-        """Count the request in its row."""
-        if request.kind is not None and request.units:
-            request.row = self.rows.want(request.kind, request.units)
-        self._share_out(request)
-
-    def _withdraw(self, request: Request) -> None:
-        """The request asks for nothing any more; its pods stay linked to it."""
-        kind = request.kind
-        self._unask(request)
-        request.units, request.kind = 0, None
-        if kind is not None:
-            self._release(kind)
-
-    def _unask(self, request: Request) -> None:
-        kind = request.kind
-        for pod in request.pods:
-            self._set_row(pod, None)
-        if kind is not None:
-            if request.row is not None:
-                self.rows.want(kind, -request.units)
-            kind.placeholders.pop(request.name, None)
-            self._settle_kind(kind)
-        request.row = None
-
-    def _share_out(self, request: Request) -> None:
-        """Its pods stand for its units, oldest name first; units without a pod are placeholders."""
-        for place, pod in enumerate(request.pods):
-            self._set_row(pod, request.row if place < request.units else None)
-        kind = request.kind
-        if kind is None:
-            return
-        if request.placeholders:
-            kind.placeholders[request.name] = request
-            self.waiting[kind] = None
-        elif kind.placeholders.pop(request.name, None) is not None:
-            self._settle_kind(kind)
-
-    def _set_row(self, pod: Pod, row: Any) -> None:
-        if pod.row is row:
-            return
-        if pod.running and pod.row is not None:
-            pod.row.running -= 1
-        pod.row = row
-        if pod.running and row is not None:
-            row.running += 1
-
-    def _link(self, pod: Pod, name: str) -> None:
-        request = self.requests.get(name)
-        if request is None:
-            request = self.requests[name] = Request(name)
-        pod.request = request
-        insort(request.pods, pod, key=_UID)
-        self._share_out(request)
-
-    def _unlink(self, pod: Pod, request: Request) -> None:
-        request.pods.remove(pod)
-        pod.request = None
-        self._set_row(pod, None)
-        if request.kind is None and not request.pods:
-            del self.requests[request.name]
-        else:
-            self._share_out(request)
-
-    def regrid(self, now: int) -> None:
-        """Tell a family of rows by exact units or on a grid, as `rows` wants it."""
-        for family in self.rows.regrid(now):
-            self._switch(family)
-
-    def _switch(self, family: Family) -> None:
-        mine = [
-            request for request in self.requests.values() if request.row is not None and request.row.family is family
-        ]
-        grew = self.rows.grew
-        for request in mine:
-            for pod in request.pods:
-                self._set_row(pod, None)
-        self.rows.switch(family)
-        for request in mine:
-            self._ask(request)
-        self.rows.grew = grew
+        self.kinds.release(old)
 
     # ----------------------------------------------------------------------------------------------------------- nodes
 
@@ -372,6 +244,9 @@ class Books:
         self._widen()
         if seen.machine:
             self.machines[seen.machine] = seen.name
+        for filter in self.kinds.filters():
+            if filter.suits(node):
+                filter.nodes.add(node)
         for domains in self.kinds.domains.values():
             domains.count(node, 1)
         self.gained[seen.name] = node
@@ -384,6 +259,8 @@ class Books:
         pods = sorted(node.pods, key=_UID)
         for pod in pods:
             self._unseat(pod)
+        for filter in self.kinds.filters():
+            filter.nodes.discard(node)
         for domains in self.kinds.domains.values():
             domains.count(node, -1)
         del self.nodes[node.name]
@@ -421,7 +298,8 @@ class Books:
         labels = tuple(
             pair for pair in sorted(seen.labels) if pair[0] in keys and pair[0] not in (HOSTNAME_LABEL, NODE_NAME)
         )
-        name = (labels, tuple(sorted(seen.taints)))
+        devices = tuple(name for name in seen.allocatable.names() if name not in COMMON)
+        name = (labels, tuple(sorted(seen.taints)), devices)
         made = self._classes.get(name)
         if made is None:
             if len(self._classes) >= _CLASSES_KEPT:
@@ -430,21 +308,18 @@ class Books:
         return made
 
     def _widen(self) -> None:
+        """Somebody named a resource for the first time."""
         width = len(self.dimensions.places)
-        for node in self.nodes.values():
-            if len(node.free) == width:
-                continue
-            node.widen(width)
+        if width > self._width:
+            self._width = width
+            for node in self.nodes.values():
+                node.widen(width)
 
     # ----------------------------------------------------------------------------------------------------------- kinds
 
     def _new_kind(self, kind: Kind) -> None:
-        if kind.need and kind.need[-1][0] >= self._width:
-            self._width = len(self.dimensions.places)
-            self._widen()
-        for budget in self._budgets.values():
-            if budget.allowed <= 0 and _covers(budget, kind):
-                kind.hold(budget.name, True)
+        self._widen()
+        self.budgets.judge(kind)
 
     def _new_pod_keys(self) -> None:
         """Selectors name keys they did not name before: labels that made no difference may now make one."""
@@ -454,18 +329,7 @@ class Books:
                 self._unseat(pod)
                 self._change_kind(pod, kind)
                 self._seat(pod)
-        for request in list(self.requests.values()):
-            if request.kind is None:
-                continue
-            kind = self.kinds.with_labels(request.kind.shape, request.labels)
-            if kind is not request.kind:
-                grew, old = self.rows.grew, request.kind
-                self._unask(request)
-                kind.users += 1
-                request.kind = kind
-                self._ask(request)
-                self._release(old)
-                self.rows.grew = grew
+        self.requests.labels_matter()
 
     def _new_node_keys(self) -> None:
         self._classes.clear()
@@ -473,6 +337,9 @@ class Books:
             filter.forget()
         for node in self.nodes.values():
             node.cls = self._class_of(node.facts)
+
+    def _new_filter(self, filter: NodeFilter) -> None:
+        filter.nodes = {node for node in self.nodes.values() if filter.suits(node)}
 
     def _new_domains(self, domains: Domains) -> None:
         for node in self.nodes.values():
@@ -491,39 +358,6 @@ class Books:
                 if count:
                     made.count(node, count)
 
-    # --------------------------------------------------------------------------------------------------------- budgets
-
-    def _budget_seen(self, seen: f.BudgetSeen) -> None:
-        self.kinds.learn_pod_keys({check.key for check in seen.selector.checks})
-        before = self._budgets.get(seen.name)
-        self._budgets[seen.name] = seen
-        if before is None or replace(before, allowed=0) != replace(seen, allowed=0):
-            changed = True
-        else:
-            changed = (before.allowed <= 0) != (seen.allowed <= 0)
-        if changed:
-            self._hold(seen.name)
-
-    def _budget_gone(self, gone: f.BudgetGone) -> None:
-        if self._budgets.pop(gone.name, None) is not None:
-            self._hold(gone.name)
-
-    def _hold(self, name: str) -> None:
-        budget = self._budgets.get(name)
-        for kind in self.kinds.live():
-            held = budget is not None and budget.allowed <= 0 and _covers(budget, kind)
-            if held != (name in kind.held_by):
-                kind.hold(name, held)
-                self._flipped.add(kind)
-
-    def _spread_flips(self) -> None:
-        if self._flipped:
-            for node in self.nodes.values():
-                if node.name in self.touched or not self._flipped.isdisjoint(node.kinds):
-                    node.held = sum(kind.must_stay for kind in node.kinds)
-                    self.touched.add(node.name)
-            self._flipped.clear()
-
     def validate(self) -> None:
         """Raise AssertionError when the books contradict each other; tests call it after every batch."""
         for node in self.nodes.values():
@@ -535,7 +369,7 @@ class Books:
             assert not node.guests, f"{node.name} has guests between passes"
             assert node.held == sum(kind.must_stay for kind in node.kinds), f"{node.name} miscounts who must stay"
             assert sum(node.kinds.values()) == sum(1 for pod in node.pods if pod.host is node), node.name
-        waiting = [pod for kind in self.waiting for pod in kind.waiting]
+        waiting = [pod for kind in self.waitlist.kinds for pod in kind.waiting]
         assert sorted(p.uid for p in waiting) == sorted(p.uid for p in self.pods.values() if p.waiting)
         for row in self.rows.books():
             assert 0 <= row.running <= row.count and row.stranded >= 0, row.unit
@@ -543,7 +377,7 @@ class Books:
         users: dict[Kind, int] = {}
         for pod in self.pods.values():
             users[pod.kind] = users.get(pod.kind, 0) + 1
-        for request in self.requests.values():
+        for request in self.requests.by_name.values():
             if request.kind is not None:
                 users[request.kind] = users.get(request.kind, 0) + 1
         assert {kind: kind.users for kind in self.kinds.live() if kind.users} == users, "kinds are miscounted"
@@ -573,10 +407,6 @@ def _same_place(before: f.NodeSeen, after: f.NodeSeen) -> bool:
         and before.allocatable == after.allocatable
         and before.machine == after.machine
     )
-
-
-def _covers(budget: f.BudgetSeen, kind: Kind) -> bool:
-    return budget.namespace == kind.shape.namespace and budget.selector.selects(kind.labels)
 
 
 def _count(counts: dict[Any, int], key: object, change: int) -> None:

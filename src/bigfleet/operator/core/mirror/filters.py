@@ -18,23 +18,39 @@ _OWN = (HOSTNAME_LABEL, NODE_NAME)
 _CORDONED = "node.kubernetes.io/unschedulable"
 
 
+# Resources that every node has.
+COMMON = ("cpu", "memory", "pods", "ephemeral-storage")
+
+
 class NodeFilter:
-    """Node terms and tolerations. Remembers its verdict per class, unless it names single nodes."""
+    """Node terms, tolerations and devices. Remembers its verdict per class, unless it names single nodes."""
 
-    __slots__ = ("_labels", "_singles", "_suits", "terms", "tolerations")
+    __slots__ = ("_labels", "_singles", "_suits", "devices", "nodes", "stamp", "terms", "tolerations", "walk")
 
-    def __init__(self, terms: tuple[tuple[LabelCheck, ...], ...], tolerations: tuple[Toleration, ...]) -> None:
+    def __init__(
+        self,
+        terms: tuple[tuple[LabelCheck, ...], ...],
+        tolerations: tuple[Toleration, ...],
+        devices: tuple[str, ...] = (),
+    ) -> None:
         self.terms = terms
         self.tolerations = tolerations
+        self.devices = devices
         self._singles = any(check.key in _OWN for term in terms for check in term)
         self._labels: dict[NodeClass, bool] = {}
         self._suits: dict[NodeClass, bool] = {}
+        # All nodes that suit, and those in the order of one pass.
+        self.nodes: set[Node] = set()
+        self.walk: list[Node] = []
+        self.stamp = -1
 
     def suits(self, node: Node) -> bool:
-        """Labels and taints let the pod on this node."""
+        """Labels and taints let the pod on this node, and it has such devices at all."""
         known = None if self._singles else self._suits.get(node.cls)
         if known is None:
-            known = self.suits_labels(node) and all(self._tolerated(taint) for taint in node.facts.taints)
+            has = node.facts.allocatable.names()
+            known = all(name in has for name in self.devices) and self.suits_labels(node)
+            known = known and all(self._tolerated(taint) for taint in node.facts.taints)
             self._suits[node.cls] = known
         return known
 

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import PINNED, UNSPECIFIED, bucket_dollars
 from bigfleet.operator.core.mirror.facts import Labels, Origin, PodShape, PodTerm, SpreadTerm
-from bigfleet.operator.core.mirror.filters import NodeFilter
+from bigfleet.operator.core.mirror.filters import COMMON, NodeFilter
 from bigfleet.operator.core.mirror.tallies import Anchored, Domains, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from bigfleet.model.taint import Toleration
     from bigfleet.operator.core.mirror.labels import LabelCheck, Selector
     from bigfleet.operator.core.mirror.nodes import Dimensions, Node
     from bigfleet.operator.core.mirror.pods import Pod, Request
@@ -27,47 +28,28 @@ Need = tuple[tuple[int, int], ...]
 # Priority, fingerprint, group, exclusive tokens.
 Face = tuple[int, str, str, tuple[str, ...]]
 
-# What moving one replica costs when nobody said anything.
-REPLICA_DOLLARS = 0.005
+MICRO = 1_000_000
+# What moving one replica costs when nobody said anything: half a cent.
+REPLICA_MICRODOLLARS = 5_000
 _SHAPES_REMEMBERED = 4096
 # So many kinds may go before what only they needed is looked for.
 _FORGOTTEN_KEPT = 1024
 
 
 class Fit:
-    """A size and a filter: kinds that share both share the list of nodes with room."""
+    """A size and a filter: kinds that share both find room in the same places."""
 
-    __slots__ = (
-        "by_domain",
-        "cursor",
-        "empty",
-        "filter",
-        "members",
-        "names",
-        "need",
-        "passed",
-        "scarce",
-        "seen",
-        "stale",
-        "stamp",
-    )
+    __slots__ = ("by_domain", "cursor", "filter", "need", "none_since", "stamp")
 
     def __init__(self, need: Need, filter: NodeFilter) -> None:
         self.need = need
         self.filter = filter
-        # What most often decides: the last dimension, a device where there is one.
-        self.scarce = need[-1]
-        # Kept by `room`: names of nodes that may have room, in order, and how much of the log they know.
-        self.names: list[str] = []
-        self.members: set[str] = set()
-        self.seen = -1
-        # Kept by `placing` for one pass: where in the names room begins, empty nodes on the way, names of full ones.
+        # Kept by `order`: since which entry of its log no node has had room.
+        self.none_since = -1
+        # Kept by `placing` for one pass: where in the order room begins.
         self.stamp = -1
         self.cursor = 0
-        self.empty: list[Node] = []
-        self.passed = 0
         self.by_domain: dict[str, dict[str, list[Node]]] = {}
-        self.stale: list[str] = []
 
 
 class Kind:
@@ -99,6 +81,7 @@ class Kind:
         "spreads",
         "tallied",
         "tokens",
+        "turn",
         "users",
         "waiting",
     )
@@ -109,6 +92,8 @@ class Kind:
         self.fit = fit
         self.need = fit.need
         self.order = _order(shape)
+        # When a node is emptied: those that ask for more than room first.
+        self.turn = (not shape.picky, *self.order)
         profile = shape.profile
         self.same = profile.same if shape.group else None
         self.pinned = (
@@ -168,12 +153,15 @@ class Kinds:
         self._selecting = Anchored()
         self._remembered: dict[int, tuple[PodShape, Kind]] = {}
         self._forgotten = 0
+        # Changes whenever kinds are placed or counted otherwise than before.
+        self.epoch = 0
         self.domains: dict[object, Domains] = {}
         # Keys that selectors of pods name, and those that filters and topologies ask of nodes.
         self.pod_keys: set[str] = set()
         self.node_keys: set[str] = set()
         self.on_new_pod_keys: Callable[[], None] = lambda: None
         self.on_new_node_keys: Callable[[], None] = lambda: None
+        self.on_new_filter: Callable[[NodeFilter], None] = lambda filter: None
         self.on_new_domains: Callable[[Domains], None] = lambda domains: None
         self.on_new_tally: Callable[[Tally, list[Kind]], None] = lambda tally, kinds: None
         self.on_new_kind: Callable[[Kind], None] = lambda kind: None
@@ -196,8 +184,11 @@ class Kinds:
         kind = self._kinds.get(shape)
         return kind if kind is not None else self._make(shape)
 
-    def forget(self, kind: Kind) -> None:
-        """Nobody is of this kind any more."""
+    def release(self, kind: Kind) -> None:
+        """One user less; a kind without users is forgotten."""
+        kind.users -= 1
+        if kind.users:
+            return
         if self._kinds.get(kind.shape) is kind:
             del self._kinds[kind.shape]
             kind.live = False
@@ -208,11 +199,8 @@ class Kinds:
     def live(self) -> list[Kind]:
         return list(self._kinds.values())
 
-    def filters(self) -> list[NodeFilter]:
-        return list(self._filters.values())
-
-    def fits(self) -> list[Fit]:
-        return list(self._fits.values())
+    def filters(self) -> Iterable[NodeFilter]:
+        return self._filters.values()
 
     def _learn(self, shape: PodShape) -> None:
         terms: list[PodTerm | SpreadTerm] = [*shape.affinity, *shape.anti_affinity, *shape.spreads]
@@ -232,8 +220,10 @@ class Kinds:
 
     def _make(self, shape: PodShape) -> Kind:
         amounts = self._dimensions.amounts(shape.requests, absent_pods=1)
-        need = tuple((place, amount) for place, amount in enumerate(amounts) if amount)
-        filter = self._filter(shape.node_terms, shape.tolerations)
+        # Devices first: that is where most nodes have nothing to offer.
+        need = tuple((place, amount) for place, amount in reversed(list(enumerate(amounts))) if amount)
+        devices = tuple(name for name in shape.requests.names() if name not in COMMON)
+        filter = self._filter(shape.node_terms, shape.tolerations, devices)
         fit = self._fits.get((need, filter))
         if fit is None:
             fit = self._fits[need, filter] = Fit(need, filter)
@@ -258,6 +248,7 @@ class Kinds:
     def _sweep(self) -> None:
         """Let go of filters, fits, tallies and domains that no live kind uses."""
         self._forgotten = 0
+        self.epoch += 1
         kinds = self._kinds.values()
         asked = {id(tally) for kind in kinds for tally in _asked(kind)}
         self._tallies = {name: tally for name, tally in self._tallies.items() if id(tally) in asked}
@@ -280,10 +271,14 @@ class Kinds:
         if tally not in found:
             found.append(tally)
 
-    def _filter(self, terms: object, tolerations: object) -> NodeFilter:
-        made = self._filters.get((terms, tolerations))
+    def _filter(
+        self, terms: tuple[tuple[LabelCheck, ...], ...], tolerations: tuple[Toleration, ...], devices: tuple[str, ...]
+    ) -> NodeFilter:
+        name = (terms, tolerations, devices)
+        made = self._filters.get(name)
         if made is None:
-            made = self._filters[terms, tolerations] = NodeFilter(terms, tolerations)  # type: ignore[arg-type]
+            made = self._filters[name] = NodeFilter(*name)
+            self.on_new_filter(made)
         return made
 
     def _domains(self, key: str, filter: NodeFilter) -> Domains:
@@ -311,6 +306,7 @@ class Kinds:
             for kind in selected:
                 self._connect(tally, kind)
                 kind.reckon()
+            self.epoch += bool(selected)
             if not tally.holders:
                 self.on_new_tally(tally, selected)
         return tally
@@ -347,14 +343,16 @@ def _order(shape: PodShape) -> tuple[object, ...]:
     return -shape.profile.priority, -sum(amounts.values()), -cpu, -memory, text
 
 
-def _dollars(shape: PodShape) -> tuple[float, float]:
-    """(reclamation, interruption) of one pod; what must not be moved at all is pinned, not dear."""
+def _dollars(shape: PodShape) -> tuple[int, int]:
+    """Micro-dollars of (reclaiming, interrupting) one pod; what must not be moved at all is pinned, not dear."""
     profile = shape.profile
-    reclamation = bucket_dollars(profile.reclamation_bucket) if profile.reclamation_bucket != PINNED else 0.0
-    interruption = bucket_dollars(profile.interruption_bucket) if profile.interruption_bucket != PINNED else 0.0
+    found = [
+        0 if bucket == PINNED else round(bucket_dollars(bucket) * MICRO)
+        for bucket in (profile.reclamation_bucket, profile.interruption_bucket)
+    ]
     if profile.reclamation_bucket == UNSPECIFIED and shape.origin is Origin.REPLICATED:
-        reclamation = REPLICA_DOLLARS
-    return reclamation, interruption
+        found[0] = REPLICA_MICRODOLLARS
+    return found[0], found[1]
 
 
 def _tokens(shape: PodShape) -> tuple[str, ...]:

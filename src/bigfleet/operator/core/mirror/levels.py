@@ -11,29 +11,15 @@ from collections.abc import Iterable
 from bigfleet.operator.core.events import SECOND
 from bigfleet.operator.core.mirror.facts import Origin
 from bigfleet.operator.core.mirror.nodes import Dimensions, Node
+from bigfleet.operator.core.mirror.order import fill
 
 THRESHOLDS = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
 HYSTERESIS = 0.03
 WITHOUT_SERVICES = 0.5
 INTERVAL = 30 * SECOND
-GPU = "nvidia.com/gpu"
 # No more than this share of the nodes, or this many, change their level at a time.
 CHANGED_SHARE = 0.10
 CHANGED_AT_LEAST = 10
-
-
-def fill(node: Node, dimensions: Dimensions) -> float:
-    """How full: of devices where there are some, else the mean of cpu and memory."""
-    places = dimensions.places
-    gpu = places.get(GPU)
-    if gpu is not None and gpu < len(node.total) and node.total[gpu] > 0:
-        return 1 - node.free[gpu] / node.total[gpu]
-    shares = []
-    for name in ("cpu", "memory"):
-        place = places.get(name)
-        if place is not None and place < len(node.total) and node.total[place] > 0:
-            shares.append(1 - node.free[place] / node.total[place])
-    return sum(shares) / len(shares) if shares else 0.0
 
 
 def level_of(fullness: float, before: int | None) -> int:

@@ -15,10 +15,10 @@ from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Delta
 from bigfleet.operator.core.mirror.levels import Levels
 from bigfleet.operator.core.mirror.nodes import Node
+from bigfleet.operator.core.mirror.order import Order
 from bigfleet.operator.core.mirror.placing import Placing
-from bigfleet.operator.core.mirror.removable import Candidates, removable_nodes
+from bigfleet.operator.core.mirror.removable import removable_nodes
 from bigfleet.operator.core.mirror.reports import NodeReport, Reports
-from bigfleet.operator.core.mirror.room import Room
 from bigfleet.operator.core.mirror.waiting import STUCK_AFTER, Outcome, home_of, place_waiting
 from bigfleet.operator.core.rows import Row, RowBook
 
@@ -40,11 +40,10 @@ class Mirror:
 
     def __init__(self) -> None:
         self._books = Books()
-        self._room = Room(self._books.nodes)
-        self._placing = Placing(self._books.nodes, self._room)
+        self._order = Order(self._books.nodes, self._books.dimensions)
+        self._placing = Placing(self._order)
         self._reports = Reports(self._books.nodes, self._books.dimensions)
         self._levels = Levels(self._books.dimensions)
-        self._candidates = Candidates(self._books.dimensions)
         self.version = 0
         self._stranded: dict[RowBook, int] = {}
         self._told_stuck: set[str] = set()
@@ -71,12 +70,11 @@ class Mirror:
         books = self._books
         self._now, self._settled = now, True
         self._reckon_away(now)
-        books.regrid(now)
-        self._log_room()
+        books.requests.regrid(now)
+        self._begin()
         outcome = place_waiting(books, self._placing, now)
         hosts = frozenset(node.name for node in self._placing.hosts())
-        self._candidates.update(books.touched, books.nodes)
-        removable = removable_nodes(books, self._placing, self._candidates)
+        removable = removable_nodes(books, self._placing, self._order)
         self._placing.undo()
         self.version += 1
         self._reports.touched |= books.touched
@@ -198,13 +196,13 @@ class Mirror:
                 if away != node.away:
                     books.set_away(node, away)
 
-    def _log_room(self) -> None:
-        self._room.gained(self._books.gained.values())
+    def _begin(self) -> None:
+        self._order.begin(self._books.touched, self._books.gained.values())
         self._books.gained = {}
 
     def _without_room(self) -> int:
         """How many units have no room as things stand."""
-        self._log_room()
+        self._begin()
         outcome = place_waiting(self._books, self._placing, self._now)
         self._placing.undo()
         return len(outcome.stranded) + len(outcome.reopened) + sum(count for _, count in outcome.placeholders)

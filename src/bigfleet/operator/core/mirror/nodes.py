@@ -13,6 +13,7 @@ from bigfleet.operator.core.mirror.facts import HostPort, NodeSeen, Origin
 if TYPE_CHECKING:
     from bigfleet.operator.core.mirror.kinds import Face, Kind, Need
     from bigfleet.operator.core.mirror.pods import Pod
+    from bigfleet.operator.core.mirror.removable import Plan
 
 PODS = "pods"
 # Where a node does not say how many pods it takes, it takes any number.
@@ -66,6 +67,7 @@ class Node:
         "free",
         "guests",
         "held",
+        "interruption",
         "kinds",
         "labels",
         "leaving",
@@ -74,9 +76,13 @@ class Node:
         "not_ready_since",
         "occupants",
         "open",
+        "plan",
         "pods",
         "ports",
+        "rank",
+        "reclamation",
         "total",
+        "use",
     )
 
     def __init__(self, facts: NodeSeen, cls: NodeClass, total: list[int]) -> None:
@@ -104,6 +110,14 @@ class Node:
         self.not_ready_since: int | None = None
         self.away = False
         self.open = True
+        # Micro-dollars of reclaiming and of interrupting all its pods.
+        self.reclamation = 0
+        self.interruption = 0
+        # Kept by `removable` until its pods change.
+        self.plan: Plan | None = None
+        # Kept by `order`.
+        self.use: tuple[float, str] = (0.0, facts.name)
+        self.rank = -1
 
     @property
     def ours(self) -> bool:

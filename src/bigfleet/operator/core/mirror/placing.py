@@ -1,20 +1,17 @@
-"""Where waiting pods would go: the first node by name that the scheduler's filters let them on, empty nodes last.
+"""Where waiting pods would go: the first node, in the order of `order`, that the scheduler's filters let them on.
 
 Everything placed here is a guest: the books count it like a pod until `undo` takes it back. Which node a real scheduler
-prefers does not matter, only whether there is room; nodes without pods come last so that they stay empty if they can.
+prefers does not matter, only whether there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from bigfleet.model.requirement import Requirement
 from bigfleet.operator.core.mirror.kinds import Fit, Kind
 from bigfleet.operator.core.mirror.nodes import Node
-from bigfleet.operator.core.mirror.room import Room
-
-# A list is made anew for so many full nodes at least, and for a quarter of it; fewer are cheaper to pass by.
-_STRUCK_AT_LEAST = 64
+from bigfleet.operator.core.mirror.order import Order
 
 
 def tally(kind: Kind, node: Node, change: int, *, terminating: bool = False) -> None:
@@ -54,18 +51,13 @@ def _attracts(kind: Kind, node: Node) -> bool:
 
 
 class Placing:
-    """Guests of one pass, from `begin` to `undo`."""
+    """Guests of one pass."""
 
-    def __init__(self, nodes: Mapping[str, Node], room: Room) -> None:
-        self._nodes = nodes
-        self._room = room
+    def __init__(self, order: Order) -> None:
+        self._order = order
         self._put: list[tuple[Kind, Node, int]] = []
-        self._pass = 0
         # While something is tried out, room that seems gone may come back.
         self._trying = False
-
-    def begin(self) -> None:
-        self._pass += 1
 
     def mark(self) -> int:
         return len(self._put)
@@ -94,9 +86,9 @@ class Placing:
             if kind.counted:
                 tally(kind, node, -count)
 
-    def try_out(self, kinds: Iterable[Kind]) -> int:
-        """What is placed from now on will be undone; these kinds are going to be placed. Returns the mark."""
-        for kind in kinds:
+    def try_out(self, movers: Iterable[tuple[Kind, int]]) -> int:
+        """What is placed from now on will be undone; these are going to be placed. Returns the mark."""
+        for kind, _ in movers:
             self._advance(kind.fit)
         self._trying = True
         return len(self._put)
@@ -139,83 +131,54 @@ class Placing:
 
     # --------------------------------------------------------------------------------------------------------- details
 
-    def _advance(self, fit: Fit) -> None:
-        """Move the fit's cursor to the first node with room: inside a pass room only shrinks."""
-        if fit.stamp != self._pass:
-            self._start(fit)
-        names, need, nodes = fit.names, fit.need, self._nodes
-        place, end = fit.cursor, len(names)
-        while place < end:
-            node = nodes.get(names[place])
-            if node is None or not node.open or not fit.filter.suits(node):
-                fit.stale.append(names[place])
-            elif not node.occupants:
-                fit.empty.append(node)
-            elif node.room(need):
-                break
-            elif not node.guests:
-                fit.stale.append(names[place])
-            place += 1
-        fit.cursor = place
-        if place == end:
-            empty = fit.empty
-            while fit.passed < len(empty) and not empty[fit.passed].room(need):
-                fit.passed += 1
-
-    def _start(self, fit: Fit) -> None:
-        if len(fit.stale) > max(_STRUCK_AT_LEAST, len(fit.names) // 4):
-            self._room.strike(fit, fit.stale)
-        fit.stale = []
-        self._room.names(fit)
-        fit.stamp, fit.cursor, fit.passed, fit.empty, fit.by_domain = self._pass, 0, 0, [], {}
+    def _advance(self, fit: Fit) -> list[Node]:
+        """The nodes that suit the fit; its cursor moves to the first with room: inside a pass room only shrinks."""
+        walk = self._order.walk(fit.filter)
+        if fit.stamp != self._order.stamp:
+            fit.stamp, fit.by_domain = self._order.stamp, {}
+            fit.cursor = len(walk) if self._order.still_none(fit) else 0
+        need, place, end = fit.need, fit.cursor, len(walk)
+        if place < end:
+            guests = False
+            while place < end:
+                node = walk[place]
+                if node.open and node.room(need):
+                    break
+                guests = guests or node.guests > 0
+                place += 1
+            if place == end and not fit.cursor and not guests:
+                self._order.found_none(fit)
+            fit.cursor = place
+        return walk
 
     def _sweep(self, kind: Kind, count: int, apart_from: Node | None) -> int:
         fit = kind.fit
-        if not self._trying or fit.stamp != self._pass:
-            self._advance(fit)
-        names, need, nodes = fit.names, fit.need, self._nodes
-        left = count
-        empty: list[Node] = []
-        for place in range(fit.cursor, len(names)):
-            node = nodes.get(names[place])
-            if node is None or not node.open or node is apart_from or not fit.filter.suits(node):
-                continue
-            if not node.occupants:
-                empty.append(node)
+        walk = fit.filter.walk if self._trying and fit.stamp == self._order.stamp else self._advance(fit)
+        need, left = fit.need, count
+        for place in range(fit.cursor, len(walk)):
+            node = walk[place]
+            if not node.open or node is apart_from:
                 continue
             room = node.room(need)
             if room:
                 left -= self._fill(kind, node, min(room, left))
                 if not left:
-                    return count
-        for node in (*fit.empty[fit.passed :], *empty):
-            if node is not apart_from:
-                left -= self._fill(kind, node, min(node.room(need), left))
-                if not left:
                     break
         return count - left
 
     def _by_domain(self, kind: Kind, key: str) -> dict[str, list[Node]]:
-        """Nodes that had room for one when this was first asked in this pass, by domain, busy ones first."""
+        """Nodes that had room for one when this was first asked in this pass, by domain."""
         fit = kind.fit
-        if fit.stamp != self._pass:
-            self._start(fit)
+        if fit.stamp != self._order.stamp:
+            self._advance(fit)
         found = fit.by_domain.get(key)
-        if found is not None:
-            return found
-        found = fit.by_domain[key] = {}
-        empty = []
-        for name in fit.names:
-            node = self._nodes.get(name)
-            if node is None or not node.open or not fit.filter.suits(node) or not node.room(fit.need):
-                continue
-            if not node.occupants:
-                empty.append(node)
-            elif (domain := node.labels.get(key)) is not None:
-                found.setdefault(domain, []).append(node)
-        for node in empty:
-            if (domain := node.labels.get(key)) is not None:
-                found.setdefault(domain, []).append(node)
+        if found is None:
+            found = fit.by_domain[key] = {}
+            walk = fit.filter.walk
+            for place in range(fit.cursor, len(walk)):
+                node = walk[place]
+                if node.open and node.room(fit.need) and (domain := node.labels.get(key)) is not None:
+                    found.setdefault(domain, []).append(node)
         return found
 
     def _among(self, kind: Kind, count: int, nodes: Sequence[Node], apart_from: Node | None) -> int:

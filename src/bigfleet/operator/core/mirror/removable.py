@@ -6,126 +6,121 @@ Only the least used of our nodes are tried, so that a pass stays short. Judged o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from heapq import nlargest
 
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Origin
-from bigfleet.operator.core.mirror.kinds import Kind
-from bigfleet.operator.core.mirror.levels import fill
-from bigfleet.operator.core.mirror.nodes import Dimensions, Node, NodeClass
+from bigfleet.operator.core.mirror.kinds import Kind, Need
+from bigfleet.operator.core.mirror.nodes import Node, NodeClass
+from bigfleet.operator.core.mirror.order import Order
 from bigfleet.operator.core.mirror.placing import Placing, tally
 from bigfleet.operator.core.mirror.waiting import home_of
 
 TRIED = 200
-# So many of the least used nodes of each class are tried first as the one place for everything.
+# So many nodes of each class are tried first as the one place for everything.
 _ROOMIEST = 3
+_LOOKED_AT = 1000
 
 
-class Candidates:
-    """Our nodes from the least used to the fullest; only those that changed are put in order anew."""
-
-    def __init__(self, dimensions: Dimensions) -> None:
-        self._dimensions = dimensions
-        self._fills: dict[str, float] = {}
-        self._order: list[str] = []
-
-    def update(self, names: Iterable[str], nodes: Mapping[str, Node]) -> None:
-        fills = self._fills
-        fresh = []
-        for name in names:
-            node = nodes.get(name)
-            if node is None or not node.ours:
-                fills.pop(name, None)
-                continue
-            if name not in fills:
-                fresh.append(name)
-            fills[name] = fill(node, self._dimensions)
-        if fresh or len(self._order) != len(fills):
-            # By name first: what is equally full stays in order of name.
-            self._order = sorted(fills)
-        else:
-            self._order.sort()
-        self._order.sort(key=fills.__getitem__)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._order)
-
-
-def removable_nodes(books: Books, placing: Placing, candidates: Iterable[str]) -> frozenset[str]:
-    """Those of the first 200 eligible candidates that could go."""
+def removable_nodes(books: Books, placing: Placing, order: Order) -> frozenset[str]:
+    """Those of the first 200 eligible candidates, from the least used on, that could go."""
+    roomiest = _roomiest(order, books.dimensions.place("cpu"))
     tried, found = 0, []
-    roomiest: dict[NodeClass, list[Node]] = {}
-    for name in candidates:
-        node = books.nodes[name]
-        if node.open:
-            like = roomiest.setdefault(node.cls, [])
-            if len(like) < _ROOMIEST:
-                like.append(node)
+    for node in order.busy:
         if not _eligible(node):
             continue
         tried += 1
-        if could_go(books, placing, node, itertools.chain(*roomiest.values())):
-            found.append(name)
+        if could_go(books, placing, node, roomiest):
+            found.append(node.name)
         if tried == TRIED:
             break
     return frozenset(found)
 
 
-def could_go(books: Books, placing: Placing, node: Node, roomiest: Iterable[Node] = ()) -> bool:
+def _roomiest(order: Order, cpu: int) -> dict[NodeClass, list[Node]]:
+    """Of each class of nodes some with much room."""
+    found: dict[NodeClass, list[Node]] = {}
+    for node in itertools.chain(order.busy[:_LOOKED_AT], order.empty[:_LOOKED_AT]):
+        if node.open and not node.guests:
+            found.setdefault(node.cls, []).append(node)
+    return {cls: nlargest(_ROOMIEST, nodes, key=lambda node: node.free[cpu]) for cls, nodes in found.items()}
+
+
+def could_go(books: Books, placing: Placing, node: Node, roomiest: Mapping[NodeClass, list[Node]]) -> bool:
     """Whether all its pods that would come back have room on other nodes; guests of the trial are taken away again."""
-    movers = _movers(node)
-    picky = [each for each in movers if each[0].shape.picky]
-    plain = movers[len(picky) :]
-    for kind, count in movers:
-        if kind.counted:
-            tally(kind, node, -count)
-    try:
-        mark = placing.try_out(kind for kind, _ in picky)
-        moved = all(_moves(books, placing, node, *each) for each in picky)
-        quickly = moved and _on_one(node, plain, roomiest)
-        placing.tried(mark)
-        if quickly or not moved:
-            return moved
-        mark = placing.try_out(kind for kind, _ in movers)
-        moved = all(_moves(books, placing, node, *each) for each in movers)
-        placing.tried(mark)
-        return moved
-    finally:
-        for kind, count in movers:
-            if kind.counted:
-                tally(kind, node, count)
+    plan = _plan(node, books.kinds.epoch)
+    if not plan.hard:
+        return _on_one(node, plan, roomiest) or _all_move(books, placing, node, plan.movers)
+    for kind, count in plan.tallied:
+        tally(kind, node, -count)
+    mark = placing.try_out(plan.picky)
+    moved = all(_moves(books, placing, node, *each) for each in plan.picky)
+    quickly = moved and _on_one(node, plan, roomiest)
+    placing.tried(mark)
+    moved = moved and (quickly or _all_move(books, placing, node, plan.movers))
+    for kind, count in plan.tallied:
+        tally(kind, node, count)
+    return moved
 
 
-def _on_one(node: Node, movers: list[tuple[Kind, int]], roomiest: Iterable[Node]) -> bool:
-    """Whether they all fit one other node: then they also do when each takes the first that has room."""
-    if any(kind.hard for kind, _ in movers):
+class Plan:
+    """What has to find room elsewhere when a node goes; worked out again only when its pods change."""
+
+    __slots__ = ("epoch", "filters", "hard", "movers", "needs", "picky", "tallied")
+
+    def __init__(self, node: Node, epoch: int) -> None:
+        self.epoch = epoch
+        # Picky ones first, then largest; those that are leaving anyway need no place.
+        self.movers: list[tuple[Kind, int]] = []
+        for kind, count in node.kinds.items():
+            count -= node.leaving.get(kind, 0)
+            if count and kind.shape.origin is Origin.REPLICATED:
+                self.movers.append((kind, count))
+        self.movers.sort(key=lambda each: each[0].turn)
+        self.picky = [each for each in self.movers if each[0].shape.picky]
+        plain = self.movers[len(self.picky) :]
+        self.hard = any(kind.hard or kind.same is not None for kind, _ in self.movers)
+        self.tallied = [each for each in self.movers if each[0].counted]
+        # All plain ones as if they were one; none when some of them care for their neighbours after all.
+        self.needs: Need | None = None
+        if not any(kind.hard for kind, _ in plain):
+            total: dict[int, int] = {}
+            for kind, count in plain:
+                for place, amount in kind.need:
+                    total[place] = total.get(place, 0) + amount * count
+            self.needs = tuple(total.items())
+        self.filters = list({kind.fit.filter for kind, _ in plain})
+
+
+def _plan(node: Node, epoch: int) -> Plan:
+    plan = node.plan
+    if plan is None or plan.epoch != epoch:
+        plan = node.plan = Plan(node, epoch)
+    return plan
+
+
+def _all_move(books: Books, placing: Placing, node: Node, movers: list[tuple[Kind, int]]) -> bool:
+    mark = placing.try_out(movers)
+    moved = all(_moves(books, placing, node, *each) for each in movers)
+    placing.tried(mark)
+    return moved
+
+
+def _on_one(node: Node, plan: Plan, roomiest: Mapping[NodeClass, list[Node]]) -> bool:
+    """Whether the plain ones all fit one other node of its class: then each also finds the first that has room."""
+    if plan.needs is None:
         return False
-    total: dict[int, int] = {}
-    for kind, count in movers:
-        for place, amount in kind.need:
-            total[place] = total.get(place, 0) + amount * count
-    needs = tuple(total.items())
-    return any(
-        other is not node and other.room(needs) > 0 and all(kind.fit.filter.suits(other) for kind, _ in movers)
-        for other in roomiest
-    )
+    for other in roomiest.get(node.cls, ()):
+        if other is not node and other.room(plan.needs) and all(filter.suits(other) for filter in plan.filters):
+            return True
+    return False
 
 
 def _eligible(node: Node) -> bool:
-    if not node.occupants or node.guests or node.away or not node.facts.ready:
+    if not node.ours or node.guests or node.away or not node.facts.ready:
         return False
     return not node.held
-
-
-def _movers(node: Node) -> list[tuple[Kind, int]]:
-    """Pods that need another place, picky ones first, then largest; those that are leaving anyway do not."""
-    found = []
-    for kind, count in node.kinds.items():
-        count -= node.leaving.get(kind, 0)
-        if count and kind.shape.origin is Origin.REPLICATED:
-            found.append((kind, count))
-    found.sort(key=lambda each: (not each[0].shape.picky, each[0].order))
-    return found
 
 
 def _moves(books: Books, placing: Placing, node: Node, kind: Kind, count: int) -> bool:

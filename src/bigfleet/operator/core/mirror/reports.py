@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bigfleet.operator.core.events import SECOND
-from bigfleet.operator.core.mirror.kinds import Face
+from bigfleet.operator.core.mirror.kinds import MICRO, Face
 from bigfleet.operator.core.mirror.nodes import PODS, Dimensions, Node
 
 # Names with what there is of them, in order of name; plain, because a pass makes hundreds.
@@ -21,7 +21,7 @@ Amounts = tuple[tuple[str, int], ...]
 USED_INTERVAL = 30 * SECOND
 MOST_PROFILES = 16
 # Reports that only tell other amounts; when more are due, the rest goes with the next ones.
-AMOUNTS_AT_ONCE = 400
+AMOUNTS_AT_ONCE = 250
 
 
 class NodeReport(Struct, frozen=True):
@@ -92,51 +92,45 @@ class Reports:
             elif told is not None and self._only_amounts(node, told):
                 self._lagging.setdefault(name, told.at + USED_INTERVAL)
             else:
-                self._tell(node, now, version, out)
+                self._tell(node, told, now, version, out)
         due = sorted((at, name) for name, at in self._lagging.items() if at <= now)
         for _, name in due[:AMOUNTS_AT_ONCE]:
-            self._tell(self._nodes[name], now, version, out)
+            self._tell(self._nodes[name], self._told.get(name), now, version, out)
         out.sort(key=lambda report: report.node_name)
         return out
 
-    def _tell(self, node: Node, now: int, version: int, out: list[NodeReport]) -> None:
+    def _tell(self, node: Node, told: _Told | None, now: int, version: int, out: list[NodeReport]) -> None:
         self._lagging.pop(node.name, None)
-        told = self._told.get(node.name)
-        report = self._report(node, version)
-        if told is None or replace(report, version=told.report.version) != told.report:
+        report = self._report(node, told, version)
+        if told is None or _differ(told.report, report):
             self._told[node.name] = _Told(report, now, set(node.faces))
             out.append(report)
 
     def next_timer(self) -> int | None:
         return min(self._lagging.values(), default=None)
 
-    def _report(self, node: Node, version: int) -> NodeReport:
+    def _report(self, node: Node, told: _Told | None, version: int) -> NodeReport:
         """The node as it is now."""
-        reclamation = interruption = 0.0
-        for kind, count in node.kinds.items():
-            dollars = kind.dollars
-            reclamation += dollars[0] * count
-            interruption += dollars[1] * count
-        faces = [face for face in node.faces if face is not None]
-        profiles = {face[1] for face in faces}
         total, free, daemons = node.total, node.free, node.daemons
+        if told is not None and node.faces.keys() == told.faces:
+            last = told.report
+            seen = (last.max_pod_priority, last.groups, last.profiles, last.exclusive)
+        else:
+            seen = _look([face for face in node.faces if face is not None])
         return NodeReport(
-            machine=node.facts.machine,
-            node_name=node.name,
-            ready=node.facts.ready,
-            empty=self._empty(node),
-            removable=node.name in self.removable,
-            pinned=node.held > 0,
-            max_pod_priority=max((face[0] for face in faces), default=0),
-            groups=tuple(sorted({face[2] for face in faces if face[2]})),
-            profiles=tuple(sorted(profiles)) if len(profiles) <= MOST_PROFILES else (),
-            exclusive=tuple(sorted({token for face in faces for token in face[3]})),
-            closing_since=node.facts.closing_since,
-            allocatable=tuple([(n, total[p] - daemons[p]) for n, p in self._places if total[p] > daemons[p]]),
-            used=tuple([(n, u) for n, p in self._places if (u := total[p] - free[p] - daemons[p]) > 0]),
-            reclamation_dollars=round(reclamation, 6),
-            interruption_dollars=round(interruption, 6),
-            version=version,
+            node.facts.machine,
+            node.name,
+            node.facts.ready,
+            self._empty(node),
+            node.name in self.removable,
+            node.held > 0,
+            *seen,
+            node.facts.closing_since,
+            tuple([(n, total[p] - daemons[p]) for n, p in self._places if total[p] > daemons[p]]),
+            tuple([(n, u) for n, p in self._places if (u := total[p] - free[p] - daemons[p]) > 0]),
+            node.reclamation / MICRO,
+            node.interruption / MICRO,
+            version,
         )
 
     def _empty(self, node: Node) -> bool:
@@ -152,3 +146,21 @@ class Reports:
             and node.faces.keys() == told.faces
             and bool(node.held) == last.pinned
         )
+
+
+def _differ(before: NodeReport, after: NodeReport) -> bool:
+    """In anything but the version."""
+    if before.used != after.used or before.empty != after.empty or before.removable != after.removable:
+        return True
+    return replace(after, version=before.version) != before
+
+
+def _look(faces: list[Face]) -> tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Highest priority, groups, profiles and exclusive tokens of a node's pods."""
+    profiles = {face[1] for face in faces}
+    return (
+        max((face[0] for face in faces), default=0),
+        tuple(sorted({face[2] for face in faces if face[2]})),
+        tuple(sorted(profiles)) if len(profiles) <= MOST_PROFILES else (),
+        tuple(sorted({token for face in faces for token in face[3]})),
+    )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bigfleet.operator.core.mirror.facts import SpreadTerm
     from bigfleet.operator.core.mirror.filters import NodeFilter
     from bigfleet.operator.core.mirror.kinds import Kind
     from bigfleet.operator.core.mirror.labels import Selector
@@ -83,13 +82,6 @@ class Tally:
         if len(self.by_domain) < len(self.domains.nodes):
             return 0
         return min(self.by_domain.values(), default=0)
-
-
-def spread_allows(tally: Tally, term: SpreadTerm, selects_itself: bool, node: Node) -> bool:
-    """Whether one more pod on this node keeps the skew."""
-    if tally.key not in node.labels:
-        return False
-    return tally.at(node) + selects_itself - tally.least() <= max(1, term.max_skew)
 
 
 class Anchored:

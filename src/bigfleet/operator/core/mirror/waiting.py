@@ -36,11 +36,10 @@ class Outcome:
 def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
     """Seat everything that waits as a guest; whoever calls takes the guests away again."""
     outcome = Outcome()
-    placing.begin()
     seated = _nominated(books, placing, outcome)
     gangs: dict[str, list[tuple[Kind, list[Pod]]]] = {}
     jobs: list[tuple[tuple[object, ...], str, Kind, list[Pod]]] = []
-    for kind in books.waiting:
+    for kind in books.waitlist.kinds:
         pods = _movers(kind, seated, outcome, now)
         if not pods:
             continue
@@ -80,7 +79,7 @@ def _movers(kind: Kind, seated: set[Pod], outcome: Outcome, now: int) -> list[Po
 def _nominated(books: Books, placing: Placing, outcome: Outcome) -> set[Pod]:
     """The scheduler has cleared a node for these, though its old pods may still be leaving."""
     seated: set[Pod] = set()
-    for pod in sorted(books.nominated, key=lambda pod: (pod.kind.order, pod.age_key)):
+    for pod in sorted(books.waitlist.nominated, key=lambda pod: (pod.kind.order, pod.age_key)):
         node = books.nodes.get(pod.nominated)
         if node is not None and node.open:
             placing.put(pod.kind, node, 1)
@@ -133,7 +132,7 @@ def _closing(books: Books) -> list[Node]:
 
 
 def _place_placeholders(books: Books, placing: Placing, outcome: Outcome) -> None:
-    for kind in sorted((kind for kind in books.waiting if kind.placeholders), key=lambda kind: kind.order):
+    for kind in sorted((kind for kind in books.waitlist.kinds if kind.placeholders), key=lambda kind: kind.order):
         requests = [request for _, request in sorted(kind.placeholders.items())]
         wanted = sum(request.placeholders for request in requests)
         if kind.same is None:

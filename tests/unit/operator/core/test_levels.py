@@ -1,0 +1,71 @@
+"""Soft taints by fill: how many, when they change, and how fast."""
+
+from __future__ import annotations
+
+import pytest
+
+from bigfleet.model.profile import Profile
+from bigfleet.model.resources import Resources
+from bigfleet.operator.core.mirror import facts as f
+from bigfleet.operator.core.mirror.levels import THRESHOLDS, level_of
+from bigfleet.operator.core.mirror.mirror import Mirror
+
+SECOND = 1_000_000_000
+PLAIN = Profile((), (), 0, 0, 0)
+
+
+def cluster(*fills: int, service: bool = True) -> Mirror:
+    """Nodes of a hundred cores, each with so many of them used."""
+    mirror = Mirror()
+    for number, used in enumerate(fills):
+        name = f"n-{number:03}"
+        mirror.apply([f.NodeSeen(name, Resources.of(cpu=100), machine=f"m-{name}")])
+        if used:
+            shape = f.PodShape("default", Resources.of(cpu=used), PLAIN, service=service)
+            mirror.apply([f.PodSeen(f"p-{number}", shape, name)])
+    mirror.settle(0)
+    return mirror
+
+
+@pytest.mark.parametrize(("fill", "level"), [(0.95, 0), (0.89, 1), (0.5, 3), (0.1, 6), (-0.4, 6)])
+def test_a_node_gets_a_taint_for_each_threshold_it_lies_below(fill: float, level: int) -> None:
+    assert level_of(fill, None) == level
+
+
+def test_a_level_changes_only_when_the_fill_is_clearly_past_its_threshold() -> None:
+    assert level_of(0.89, 0) == 0
+    assert level_of(0.86, 0) == 1
+    assert level_of(0.91, 1) == 1
+    assert level_of(0.94, 1) == 0
+    for before in range(len(THRESHOLDS) + 1):
+        for percent in range(-50, 101):
+            settled = level_of(percent / 100, before)
+            assert level_of(percent / 100, settled) == settled, "a level that never comes to rest"
+
+
+def test_nodes_without_services_count_as_emptier() -> None:
+    assert cluster(78).levels() == [("n-000", 1)]
+    assert cluster(78, service=False).levels() == [("n-000", 5)]
+
+
+def test_levels_are_looked_at_every_half_minute() -> None:
+    mirror = cluster(80)
+    assert mirror.levels()
+    mirror.apply([f.PodGone("p-0")])
+    mirror.settle(29 * SECOND)
+    assert mirror.levels() == []
+    mirror.settle(30 * SECOND)
+    assert mirror.levels() == [("n-000", 6)]
+    mirror.settle(60 * SECOND)
+    assert mirror.levels() == []
+
+
+def test_only_some_nodes_change_at_a_time_the_furthest_first() -> None:
+    mirror = cluster(*([80] * 30), *([0] * 30))
+    first = mirror.levels()
+    assert len(first) == 10 and {level for _, level in first} == {6}
+    changed = set(first)
+    for number in range(1, 8):
+        mirror.settle(number * 30 * SECOND)
+        changed.update(mirror.levels())
+    assert len(changed) == 60

@@ -1,0 +1,435 @@
+"""What the mirror says about a cluster, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bigfleet.model.names import HOSTNAME_LABEL, ZONE_LABEL
+from bigfleet.model.profile import Profile
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import Resources
+from bigfleet.model.spread import Spread, WhenUnsatisfiable
+from bigfleet.operator.core import frames
+from bigfleet.operator.core.events import Connected, Cordon, Received, Say
+from bigfleet.operator.core.mirror import facts as f
+from bigfleet.operator.core.mirror.labels import Selector, equal_to
+from bigfleet.operator.core.mirror.mirror import Mirror
+from bigfleet.operator.core.redial import doubling
+from bigfleet.operator.core.rows import Row
+from bigfleet.operator.core.session import Session, SessionSettings
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+
+
+def shape(cpu: int = 1000, *, priority: int = 0, app: str = "a", **more: Any) -> f.PodShape:
+    profile = more.pop("profile", None) or Profile((), more.pop("spread", ()), priority, 0, 0)
+    return f.PodShape("default", Resources.of(cpu=cpu), profile, labels=(("app", app),), **more)
+
+
+def node(name: str, cpu: int = 4000, *, ours: bool = True, zone: str = "z", **more: Any) -> f.NodeSeen:
+    labels = ((HOSTNAME_LABEL, name), ("rack", more.pop("rack", "r")), (ZONE_LABEL, zone))
+    return f.NodeSeen(name, Resources.of(cpu=cpu), labels, machine=f"m-{name}" if ours else "", **more)
+
+
+def pods(count: int, of: f.PodShape, where: str = "", first: int = 0, **more: Any) -> list[f.Delta]:
+    """Pods with a request each."""
+    out: list[f.Delta] = []
+    for number in range(first, first + count):
+        uid = f"{dict(of.labels)['app']}-{where or 'waiting'}-{number:03}"
+        out += [f.RequestSeen(f"cr-{uid}", of), f.PodSeen(uid, of, where, request=f"cr-{uid}", **more)]
+    return out
+
+
+def looked(*deltas: f.Delta | list[f.Delta], now: int = 0) -> Mirror:
+    mirror = Mirror()
+    for each in deltas:
+        mirror.apply(each if isinstance(each, list) else [each])
+    mirror.settle(now)
+    mirror.validate()
+    return mirror
+
+
+def only_row(mirror: Mirror) -> Row:
+    [row] = mirror.rows()
+    return row
+
+
+def counts(mirror: Mirror) -> tuple[int, int, int]:
+    row = only_row(mirror)
+    return row.count, row.running, row.stranded
+
+
+def report(mirror: Mirror, machine: str) -> Any:
+    return {each.machine: each for each in mirror.reports(anew=True)}[machine]
+
+
+# ------------------------------------------------------------------------------------------------------------ stranded
+
+
+def test_forty_pods_of_five_cores_on_machines_of_eight_need_a_machine_each() -> None:
+    mirror = looked([node(f"n-{i:02}", 8000) for i in range(25)], pods(40, shape(5000)))
+    assert counts(mirror) == (40, 0, 15), "a sum of 200 cores would fit 25 machines of 8"
+
+
+def test_what_runs_what_has_room_and_what_has_none_are_told_apart() -> None:
+    big = shape(3000)
+    mirror = looked(node("n-1"), node("n-2"), pods(1, big, "n-1"), pods(2, big, first=5))
+    assert counts(mirror) == (3, 1, 1)
+    assert only_row(mirror).resources == Resources.of(cpu=9000)
+
+
+def test_priority_decides_who_finds_the_last_room() -> None:
+    low, high = shape(3000, priority=1, app="low"), shape(3000, priority=9, app="high")
+    mirror = looked(node("n-1"), pods(1, low), pods(1, high))
+    assert {row.profile.priority: row.stranded for row in mirror.rows()} == {1: 1, 9: 0}
+
+
+def test_the_number_of_pods_a_node_takes_is_room_too() -> None:
+    few = replace(node("n-1"), allocatable=Resources.of(cpu=4000, pods=1))
+    assert counts(looked(few, pods(2, shape(100)))) == (2, 0, 1)
+
+
+def test_foreign_nodes_give_room_but_are_not_reported() -> None:
+    mirror = looked(node("theirs", ours=False), pods(1, shape()))
+    assert counts(mirror) == (1, 0, 0)
+    assert mirror.reports(anew=True) == []
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [{"ready": False}, {"cordoned": True}],
+    ids=lambda closed: next(iter(closed)),
+)
+def test_nodes_that_take_no_pods_give_no_room(closed: dict[str, Any]) -> None:
+    assert counts(looked(node("n-1", **closed), pods(1, shape()))) == (1, 0, 1)
+
+
+def test_a_node_that_opens_gives_room_to_those_who_found_none() -> None:
+    mirror = looked(node("n-1", cordoned=True), pods(1, shape()))
+    assert mirror.settle(1).stranded == 1
+    mirror.apply([node("n-1")])
+    assert mirror.settle(2).stranded == 0
+    mirror.apply([node("n-1", ready=False)])
+    assert mirror.settle(3).stranded == 1
+
+
+def test_a_pod_the_scheduler_makes_room_for_has_room() -> None:
+    leaving = f.PodSeen("old", shape(4000, app="old"), "n-1", terminating=True)
+    mirror = looked(node("n-1"), leaving, pods(1, shape(4000), nominated="n-1"))
+    assert counts(mirror) == (1, 0, 0)
+
+
+def test_a_terminating_pod_takes_room_until_it_is_gone() -> None:
+    mirror = looked(node("n-1"), f.PodSeen("old", shape(4000, app="old"), "n-1", terminating=True), pods(1, shape()))
+    assert counts(mirror) == (1, 0, 1)
+    mirror.apply([f.PodGone("old")])
+    mirror.settle(1)
+    assert counts(mirror) == (1, 0, 0)
+
+
+def test_room_that_the_scheduler_does_not_use_for_five_minutes_is_none() -> None:
+    mirror = looked(node("n-1"), pods(1, shape()), now=0)
+    assert mirror.next_timer() == 5 * MINUTE
+    assert mirror.settle(5 * MINUTE - 1).stranded == 0
+    found = mirror.settle(5 * MINUTE)
+    assert (found.stranded, found.stuck, found.grew) == (1, ("a-waiting-000",), True)
+    assert mirror.settle(6 * MINUTE).stuck == (), "an Event is written once"
+
+
+def test_demand_grows_when_units_come_or_lose_their_room_and_not_otherwise() -> None:
+    mirror = looked(node("n-1"), pods(1, shape(3000)))
+    assert not mirror.settle(1).grew
+    mirror.apply([node("n-1", cordoned=True)])
+    assert mirror.settle(2).grew
+    mirror.apply([node("n-1")])
+    assert not mirror.settle(3).grew
+    mirror.apply(pods(1, shape(3000), first=7))
+    assert mirror.settle(4).grew
+
+
+def test_rows_and_reports_are_never_read_past_a_change() -> None:
+    mirror = looked(node("n-1"))
+    mirror.apply(pods(1, shape()))
+    with pytest.raises(RuntimeError, match="settle"):
+        mirror.rows()
+
+
+# ------------------------------------------------------------------------------------------- placeholders and requests
+
+
+def test_a_request_without_a_pod_keeps_its_node_from_being_empty() -> None:
+    mirror = looked(node("n-1"), f.RequestSeen("reserve", shape(3000), units=2))
+    assert counts(mirror) == (2, 0, 1)
+    assert not report(mirror, "m-n-1").empty
+
+
+def test_a_pod_named_after_a_request_replaces_one_unit_of_it() -> None:
+    mirror = looked(node("n-1", 8000), f.RequestSeen("reserve", shape(), units=3))
+    mirror.apply([f.PodSeen("p", shape(), "n-1", request="reserve")])
+    mirror.settle(1)
+    assert counts(mirror) == (3, 1, 0)
+
+
+def test_more_pods_than_a_request_has_units_are_not_counted_twice() -> None:
+    extra: list[f.Delta] = [f.PodSeen(f"p-{i}", shape(), "n-1", request="one") for i in range(3)]
+    assert counts(looked(node("n-1"), f.RequestSeen("one", shape()), extra)) == (1, 1, 0)
+
+
+def test_a_pod_that_nobody_asks_for_takes_room_and_is_in_no_row() -> None:
+    mirror = looked(node("n-1"), f.PodSeen("p", shape(3000, app="other")), pods(1, shape(2000)))
+    assert counts(mirror) == (1, 0, 1)
+
+
+# --------------------------------------------------------------------------------------------------------------- gangs
+
+
+def gang(cpu: int = 3000, name: str = "g") -> f.PodShape:
+    profile = Profile([Requirement("rack", Operator.SAME)], (), 0, 0, 0)
+    return shape(cpu, profile=profile, group=name, app=name)
+
+
+def test_a_gang_is_placed_whole_in_one_domain_or_not_at_all() -> None:
+    nodes: list[f.Delta] = [node("n-1", rack="p"), node("n-2", rack="q"), node("n-3", rack="q")]
+    assert counts(looked(nodes, pods(2, gang()))) == (2, 0, 0)
+    assert counts(looked(nodes, pods(3, gang()))) == (3, 0, 3)
+
+
+def test_the_rest_of_a_gang_goes_where_it_runs() -> None:
+    nodes: list[f.Delta] = [node("n-1", rack="p"), node("n-2", rack="q"), node("n-3", rack="q")]
+    mirror = looked(nodes, pods(1, gang(), "n-1"), pods(1, gang(), first=4))
+    assert counts(mirror) == (2, 1, 1)
+    assert only_row(mirror).domain_units == (("p", 1),)
+
+
+# -------------------------------------------------------------------------------------------- spreads and exclusiveness
+
+
+def test_a_strict_spread_tells_its_units_by_domain_foreign_nodes_included() -> None:
+    spread = Spread(ZONE_LABEL, 1, WhenUnsatisfiable.DO_NOT_SCHEDULE)
+    wide = shape(spread=[spread], spreads=(f.SpreadTerm(ZONE_LABEL, 1, Selector(equal_to({"app": "a"}))),))
+    nodes: list[f.Delta] = [node("n-1", zone="z-1"), node("n-2", zone="z-2", ours=False), node("n-3", zone="z-3")]
+    mirror = looked(nodes, pods(2, wide, "n-1"), pods(1, wide, "n-2"), pods(1, wide, first=9))
+    assert only_row(mirror).domain_units == (("z-1", 2), ("z-2", 1))
+    assert counts(mirror) == (4, 3, 0)
+
+
+def test_pods_that_are_leaving_do_not_count_in_a_spread() -> None:
+    wide = shape(spreads=(f.SpreadTerm(ZONE_LABEL, 1, Selector(equal_to({"app": "a"}))),))
+    full = node("n-2", 500, zone="z-2")
+    mirror = looked(node("n-1", zone="z-1"), full, pods(1, wide, "n-1", terminating=True), pods(1, wide, first=3))
+    assert counts(mirror) == (2, 1, 0)
+    mirror = looked(node("n-1", zone="z-1"), full, pods(1, wide, "n-1"), pods(1, wide, first=3))
+    assert counts(mirror) == (2, 1, 1)
+
+
+def test_units_that_may_not_share_a_machine_share_a_token() -> None:
+    port = shape(app="p", ports=(f.HostPort("TCP", 80),))
+    apart = shape(2000, app="x", anti_affinity=(f.PodTerm(HOSTNAME_LABEL, Selector(equal_to({"app": "x"}))),))
+    mirror = looked(node("n-1"), pods(1, port, "n-1"), pods(2, apart))
+    tokens = {row.unit.canonical: row.exclusive for row in mirror.rows()}
+    assert tokens["cpu=1000"] == ("port TCP 80 0.0.0.0",)
+    assert len(tokens["cpu=2000"]) == 1
+    assert report(mirror, "m-n-1").exclusive == tokens["cpu=1000"]
+    assert {row.unit.canonical: row.stranded for row in mirror.rows()} == {"cpu=1000": 0, "cpu=2000": 1}
+
+
+def test_a_token_that_only_some_units_of_a_row_have_is_not_told() -> None:
+    port = shape(ports=(f.HostPort("TCP", 80),))
+    assert only_row(looked(pods(1, port), pods(1, shape(app="b")))).exclusive == ()
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+
+def test_a_profile_in_too_many_sizes_is_told_on_a_grid_until_there_are_few_for_half_an_hour() -> None:
+    sizes = [shape(1000 + 7 * number, app=f"s-{number}") for number in range(100)]
+    mirror = looked([delta for each in sizes for delta in pods(1, each)])
+    rows = mirror.rows()
+    assert len(rows) < 32
+    assert sum(row.count for row in rows) == 100
+    exact = sorted(each.requests.get("cpu") for each in sizes)
+    told = sorted(row.unit.get("cpu") for row in rows for _ in range(row.count))
+    assert all(e <= t <= 1.09 * e for e, t in zip(exact, told, strict=True))
+    assert max(told) == max(exact), "never past the largest unit"
+    gone = [f.RequestGone(f"cr-s-{number}-waiting-000") for number in range(20, 100)]
+    mirror.apply(gone)
+    mirror.settle(1)
+    assert len(mirror.rows()) < 20
+    mirror.settle(30 * MINUTE)
+    assert len(mirror.rows()) < 20
+    mirror.settle(30 * MINUTE + 1)
+    assert len(mirror.rows()) == 20
+    mirror.validate()
+
+
+# --------------------------------------------------------------------------------------------------------- nodes away
+
+
+def test_pods_on_a_lost_node_wait_at_once() -> None:
+    mirror = looked(node("n-1"), node("n-2", 2000), pods(1, shape(3000), "n-1"))
+    mirror.lost("m-n-1")
+    assert mirror.settle(1).stranded == 1
+    assert counts(mirror) == (1, 0, 1)
+    assert not report(mirror, "m-n-1").empty
+
+
+def test_pods_on_a_node_that_is_not_ready_wait_after_its_grace() -> None:
+    mirror = looked(node("n-1", ready=False), node("n-2"), node("n-3"), pods(1, shape(), "n-1"))
+    assert counts(mirror) == (1, 1, 0)
+    assert mirror.next_timer() == 5 * MINUTE
+    mirror.settle(5 * MINUTE)
+    assert counts(mirror) == (1, 0, 0)
+    mirror.apply([node("n-1")])
+    mirror.settle(6 * MINUTE)
+    assert counts(mirror) == (1, 1, 0)
+
+
+def test_when_many_nodes_stop_being_ready_together_it_is_the_network() -> None:
+    down: list[f.Delta] = [node(f"n-{i}", ready=False) for i in range(3)]
+    up: list[f.Delta] = [node(f"u-{i}") for i in range(9)]
+    mirror = looked(down, up, pods(1, shape(), "n-0"))
+    mirror.settle(20 * MINUTE)
+    assert counts(mirror) == (1, 1, 0)
+    mirror.lost("m-n-2")
+    mirror.settle(21 * MINUTE)
+    assert counts(mirror) == (1, 0, 0), "the provider lost one: it is not the network alone"
+
+
+def test_two_of_many_nodes_are_not_the_network() -> None:
+    down: list[f.Delta] = [node(f"n-{i}", ready=False) for i in range(2)]
+    mirror = looked(down, [node(f"u-{i}") for i in range(3)], pods(1, shape(), "n-0"))
+    mirror.settle(6 * MINUTE)
+    assert counts(mirror) == (1, 0, 0)
+
+
+def test_a_bare_pod_on_a_drained_node_asks_for_no_other() -> None:
+    mirror = looked(node("n-1"), pods(1, shape(origin=f.Origin.BARE), "n-1"))
+    mirror.begin("m-n-1")
+    assert mirror.settle(1).stranded == 0
+
+
+# -------------------------------------------------------------------------------------------------- closing
+
+
+def test_a_closing_node_gives_no_room_unless_something_fits_only_there() -> None:
+    closing = node("n-1", closing_since=7)
+    mirror = looked(closing, node("n-2", 1000), pods(1, shape()))
+    assert mirror.settle(1).reopen == ()
+    mirror.apply(pods(1, shape(3000, app="b")))
+    found = mirror.settle(2)
+    assert (found.reopen, found.stranded) == (("m-n-1",), 0)
+
+
+# ------------------------------------------------------------------------------------------------------------- reports
+
+
+def test_a_node_is_removable_when_its_pods_have_room_elsewhere_together() -> None:
+    mirror = looked(node("n-1"), node("n-2"), pods(2, shape(), "n-1"), pods(2, shape(), "n-2", first=5))
+    assert report(mirror, "m-n-1").removable and report(mirror, "m-n-2").removable
+    mirror.apply(pods(1, shape(), "n-2", first=9))
+    mirror.settle(1)
+    assert not report(mirror, "m-n-1").removable
+    assert not report(mirror, "m-n-2").removable
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [shape(pinned=True), shape(origin=f.Origin.BARE), shape(profile=Profile((), (), 0, 27, 0))],
+    ids=["pinned", "bare", "interruption is priced as impossible"],
+)
+def test_what_must_not_be_moved_pins_its_node(stays: f.PodShape) -> None:
+    mirror = looked(node("n-1"), node("n-2"), pods(1, stays, "n-1"))
+    assert report(mirror, "m-n-1").pinned and not report(mirror, "m-n-1").removable
+    assert "must not be moved" in mirror.refusal("m-n-1")
+
+
+def test_a_budget_without_room_pins_its_pods_until_it_has_some() -> None:
+    budget = f.BudgetSeen("b", "default", Selector(equal_to({"app": "a"})), allowed=0)
+    mirror = looked(node("n-1"), node("n-2"), pods(1, shape(), "n-1"), budget)
+    assert report(mirror, "m-n-1").pinned
+    mirror.apply([replace(budget, allowed=1)])
+    mirror.settle(1)
+    assert not report(mirror, "m-n-1").pinned and report(mirror, "m-n-1").removable
+    mirror.validate()
+
+
+def test_a_daemon_is_overhead_and_no_occupant() -> None:
+    daemon = f.PodSeen("d", shape(500, origin=f.Origin.DAEMON, app="d"), "n-1")
+    told = report(looked(node("n-1"), daemon), "m-n-1")
+    assert told.empty and told.allocatable == (("cpu", 3500),) and told.used == ()
+
+
+def test_a_report_sums_what_taking_the_node_would_cost() -> None:
+    dear = shape(profile=Profile((), (), 7, 4, 3), app="dear")
+    told = report(looked(node("n-1"), pods(2, dear, "n-1"), pods(1, shape(), "n-1", first=9)), "m-n-1")
+    assert (told.max_pod_priority, told.used) == (7, (("cpu", 3000),))
+    assert told.reclamation_dollars == pytest.approx(2 * 1 + 0.005)
+    assert told.interruption_dollars == pytest.approx(2 * 2)
+    assert len(told.profiles) == 2
+
+
+def test_more_than_sixteen_profiles_are_not_named() -> None:
+    many = [shape(100, priority=number, app=f"a-{number}") for number in range(17)]
+    told = report(looked(node("n-1"), [delta for each in many for delta in pods(1, each, "n-1")]), "m-n-1")
+    assert told.profiles == () and not told.empty
+
+
+def test_reports_of_what_only_moves_with_every_pod_wait_half_a_minute() -> None:
+    mirror = looked(node("n-1"), node("n-2"), pods(1, shape(), "n-1"))
+    mirror.reports(anew=True)
+    mirror.apply(pods(1, shape(), "n-1", first=1))
+    mirror.settle(10 * SECOND)
+    assert mirror.reports() == []
+    assert mirror.next_timer() == 30 * SECOND
+    mirror.settle(30 * SECOND)
+    assert [each.used for each in mirror.reports()] == [(("cpu", 2000),)]
+
+
+def test_a_node_that_becomes_empty_is_told_at_once_with_the_version_of_the_look() -> None:
+    mirror = looked(node("n-1"), pods(1, shape(), "n-1"))
+    mirror.reports(anew=True)
+    mirror.apply([f.PodGone("a-n-1-000"), f.RequestGone("cr-a-n-1-000")])
+    found = mirror.settle(1)
+    [told] = mirror.reports()
+    assert told.empty and told.version == found.version == mirror.version
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+
+def test_a_drain_that_would_strand_somebody_is_refused() -> None:
+    mirror = looked(node("n-1"), node("n-2"), pods(1, shape(3000), "n-1"))
+    assert mirror.refusal("m-n-1") == ""
+    mirror.apply(pods(1, shape(2000, app="b"), "n-2"))
+    mirror.settle(1)
+    assert "no room" in mirror.refusal("m-n-1")
+    mirror.validate()
+
+
+def test_drains_are_judged_together() -> None:
+    nodes: list[f.Delta] = [node("n-1"), node("n-2"), node("n-3")]
+    mirror = looked(nodes, pods(1, shape(3000), "n-1"), pods(1, shape(3000, app="b"), "n-2"))
+    assert mirror.refusal("m-n-1") == mirror.refusal("m-n-2") == ""
+    mirror.begin("m-n-1")
+    assert mirror.refusal("m-n-2") != "", "the room on n-3 is set aside"
+    mirror.release("m-n-1")
+    assert mirror.refusal("m-n-2") == ""
+
+
+def test_the_session_refuses_what_the_mirror_has_no_room_for() -> None:
+    mirror = looked(node("n-1"), pods(1, shape(), "n-1"))
+    settings = SessionSettings("c", frozenset(("drain-reports", "placement")), complete=True)
+    session = Session(settings, doubling(lambda: 0.0), placement=mirror)
+    session.handle(Connected(1), 0)
+    order = frames.ReclaimInstruction("i", ("m-n-1",), 30, voluntary=True)
+    out = session.handle(Received(order), 1)
+    assert Cordon("m-n-1", True) not in out
+    [_, refused] = out
+    assert isinstance(refused, Say) and isinstance(refused.frame, frames.DrainReport)
+    assert refused.frame.outcome is frames.DrainOutcome.REFUSED
+    session.handle(Received(replace(order, voluntary=False)), 2)
+    assert mirror.settle(3).stranded == 1, "preemption is not refused, and its pods need another node"
