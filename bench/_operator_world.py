@@ -102,11 +102,11 @@ class World:
         return out
 
     def change(self, share: float) -> list[f.Delta]:
-        """So many pods change: two fifths end, as many come and wait, and what waited before is bound where it fits."""
+        """So many pods change: a third end, as many come and wait, and what waited before is bound where it fits."""
         out: list[f.Delta] = []
         self.now += 10 * SECOND
         budget = int(len(self.pods) * share)
-        for _ in range(budget * 2 // 5):
+        for _ in range(budget // 3):
             out += self._end(self._some_bound())
         for uid in list(self.waiting):
             pod = self.waiting[uid]
@@ -188,11 +188,13 @@ class World:
     def _room(self, shape: f.PodShape) -> str:
         amounts = shape.requests
         cpu, memory, gpu = amounts.get("cpu"), amounts.get("memory"), amounts.get(GPU)
+        zones = [value for term in shape.node_terms for check in term for value in check.values]
         for _ in range(60 if not gpu else 600):
             name = self._dice.choice(self._names)
             free = self._free[name]
             fits = free[0] >= cpu and free[1] >= memory and free[2] >= gpu and free[3] > 0
-            if fits and bool(gpu) == bool(self.nodes[name].taints):
+            node = self.nodes[name]
+            if fits and bool(gpu) == bool(node.taints) and (not zones or dict(node.labels)[ZONE_LABEL] in zones):
                 return name
         return ""
 

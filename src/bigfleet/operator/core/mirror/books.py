@@ -48,7 +48,7 @@ class Books:
         self._classes: dict[object, NodeClass] = {}
         self._homeless: dict[str, set[Pod]] = {}
         self._gone: set[str] = set()
-        self._width = 1
+        self._width = len(self.dimensions.places)
         self.kinds.on_new_pod_keys = self._new_pod_keys
         self.kinds.on_new_node_keys = self._new_node_keys
         self.kinds.on_new_filter = self._new_filter

@@ -130,6 +130,11 @@ class Kind:
         (self.held_by.add if on else self.held_by.discard)(budget)
         self.must_stay = self.face is not None and (self.pinned or bool(self.held_by))
 
+    def asks(self) -> list[Tally]:
+        """All tallies that decide where it may stand."""
+        affinity = [tally for tally, _ in self.affinity]
+        return [*affinity, *self.anti_affinity, *self.repelled_by, *(tally for tally, _, _ in self.spreads)]
+
     def reckon(self) -> None:
         """Whether it is placed one by one, whether a node that does not suit now never will, whether it is tallied."""
         one_by_one = self.shape.ports or self.affinity or self.anti_affinity or self.repelled_by or self.spreads

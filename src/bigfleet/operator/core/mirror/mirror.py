@@ -189,12 +189,12 @@ class Mirror:
         for node in books.not_ready.values():
             if node.not_ready_since is None:
                 node.not_ready_since = now
-        lost = self._lost()
-        for node in list(books.nodes.values()):
-            if node.away or node.not_ready_since is not None:
-                away = self._is_away(node, lost)
-                if away != node.away:
-                    books.set_away(node, away)
+        candidates = [node for node in books.nodes.values() if node.away or node.not_ready_since is not None]
+        lost = self._lost() if candidates else 0
+        for node in candidates:
+            away = self._is_away(node, lost)
+            if away != node.away:
+                books.set_away(node, away)
 
     def _begin(self) -> None:
         self._order.begin(self._books.touched, self._books.gained.values())

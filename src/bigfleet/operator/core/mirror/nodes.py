@@ -21,10 +21,10 @@ UNLIMITED = 1 << 40
 
 
 class Dimensions:
-    """Resource names in use, each with its place; `pods` is the first."""
+    """Resource names in use, each with its place; pods, cpu and memory come first."""
 
     def __init__(self) -> None:
-        self.places: dict[str, int] = {PODS: 0}
+        self.places: dict[str, int] = {PODS: 0, "cpu": 1, "memory": 2}
 
     def place(self, name: str) -> int:
         return self.places.setdefault(name, len(self.places))
@@ -79,7 +79,6 @@ class Node:
         "plan",
         "pods",
         "ports",
-        "rank",
         "reclamation",
         "total",
         "use",
@@ -116,8 +115,7 @@ class Node:
         # Kept by `removable` until its pods change.
         self.plan: Plan | None = None
         # Kept by `order`.
-        self.use: tuple[float, str] = (0.0, facts.name)
-        self.rank = -1
+        self.use: tuple[bool, float, str] | None = None
 
     @property
     def ours(self) -> bool:

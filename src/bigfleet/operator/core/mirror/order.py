@@ -6,6 +6,7 @@ one pass: guests do not change it. Nodes that gained room are logged, so that wh
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
@@ -15,9 +16,9 @@ from bigfleet.operator.core.mirror.nodes import Dimensions, Node
 
 GPU = "nvidia.com/gpu"
 _LOG_KEPT = 20_000
+# Less than one in so many nodes are sorted by themselves; more are picked from the order of all.
+_FEW = 16
 _USE = attrgetter("use")
-_NAME = attrgetter("name")
-_RANK = attrgetter("rank")
 
 
 def fill(node: Node, dimensions: Dimensions) -> float:
@@ -37,7 +38,6 @@ class Order:
     def __init__(self, nodes: Mapping[str, Node], dimensions: Dimensions) -> None:
         self._nodes = nodes
         self._dimensions = dimensions
-        self._by_use: list[Node] = []
         self._log: list[Node] = []
         self._dropped = 0
         self.busy: list[Node] = []
@@ -48,22 +48,18 @@ class Order:
     def begin(self, touched: Iterable[str], gained: Iterable[Node]) -> None:
         """A new pass: put what changed into its place."""
         nodes, dimensions = self._nodes, self._dimensions
-        known = len(self._by_use) == len(nodes)
+        known = len(self._all) == len(nodes)
         for name in touched:
             node = nodes.get(name)
             if node is None:
                 known = False
             else:
-                known = known and node.rank >= 0
-                node.use = (fill(node, dimensions), name)
-        if not known:
-            self._by_use = list(nodes.values())
-        self._by_use.sort(key=_USE)
-        self.busy = [node for node in self._by_use if node.occupants]
-        self.empty = sorted((node for node in self._by_use if not node.occupants), key=_NAME)
-        self._all = [*self.busy, *self.empty]
-        for rank, node in enumerate(self._all):
-            node.rank = rank
+                known = known and node.use is not None
+                node.use = (False, fill(node, dimensions), name) if node.occupants else (True, 0.0, name)
+        # A list of its own for every pass: filters keep the one they were given.
+        self._all = sorted(self._all if known else nodes.values(), key=_USE)
+        first_empty = bisect_left(self._all, (True,), key=_USE)
+        self.busy, self.empty = self._all[:first_empty], self._all[first_empty:]
         self._log.extend(gained)
         surplus = len(self._log) - _LOG_KEPT
         if surplus > _LOG_KEPT:
@@ -74,9 +70,14 @@ class Order:
     def walk(self, filter: NodeFilter) -> list[Node]:
         """Nodes that suit the filter, in order."""
         if filter.stamp != self.stamp:
-            everywhere = len(filter.nodes) == len(self._all)
-            filter.walk = self._all if everywhere else sorted(filter.nodes, key=_RANK)
             filter.stamp = self.stamp
+            suitable = filter.nodes
+            if len(suitable) == len(self._all):
+                filter.walk = self._all
+            elif len(suitable) * _FEW > len(self._all):
+                filter.walk = [node for node in self._all if node in suitable]
+            else:
+                filter.walk = sorted(suitable, key=_USE)
         return filter.walk
 
     def found_none(self, fit: Fit) -> None:

@@ -67,7 +67,9 @@ class Placing:
         return {node for _, node, _ in self._put}
 
     def put(self, kind: Kind, node: Node, count: int) -> None:
-        node.take(kind.need, count)
+        free = node.free
+        for place, amount in kind.need:
+            free[place] -= amount * count
         node.guests += count
         if kind.shape.ports:
             node.hold_ports(kind.shape.ports, count)
@@ -79,7 +81,9 @@ class Placing:
         put = self._put
         while len(put) > mark:
             kind, node, count = put.pop()
-            node.take(kind.need, -count)
+            free = node.free
+            for place, amount in kind.need:
+                free[place] += amount * count
             node.guests -= count
             if kind.shape.ports:
                 node.hold_ports(kind.shape.ports, -count)

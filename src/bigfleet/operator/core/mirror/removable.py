@@ -14,18 +14,18 @@ from bigfleet.operator.core.mirror.facts import Origin
 from bigfleet.operator.core.mirror.kinds import Kind, Need
 from bigfleet.operator.core.mirror.nodes import Node, NodeClass
 from bigfleet.operator.core.mirror.order import Order
-from bigfleet.operator.core.mirror.placing import Placing, tally
+from bigfleet.operator.core.mirror.placing import Placing
 from bigfleet.operator.core.mirror.waiting import home_of
 
 TRIED = 200
 # So many nodes of each class are tried first as the one place for everything.
-_ROOMIEST = 3
-_LOOKED_AT = 1000
+_ROOMIEST = 4
+_LOOKED_AT = 2000
 
 
 def removable_nodes(books: Books, placing: Placing, order: Order) -> frozenset[str]:
     """Those of the first 200 eligible candidates, from the least used on, that could go."""
-    roomiest = _roomiest(order, books.dimensions.place("cpu"))
+    roomiest = _roomiest(order, books.dimensions.place("cpu"), books.dimensions.place("memory"))
     tried, found = 0, []
     for node in order.busy:
         if not _eligible(node):
@@ -38,13 +38,16 @@ def removable_nodes(books: Books, placing: Placing, order: Order) -> frozenset[s
     return frozenset(found)
 
 
-def _roomiest(order: Order, cpu: int) -> dict[NodeClass, list[Node]]:
+def _roomiest(order: Order, cpu: int, memory: int) -> dict[NodeClass, list[Node]]:
     """Of each class of nodes some with much room."""
     found: dict[NodeClass, list[Node]] = {}
     for node in itertools.chain(order.busy[:_LOOKED_AT], order.empty[:_LOOKED_AT]):
         if node.open and not node.guests:
             found.setdefault(node.cls, []).append(node)
-    return {cls: nlargest(_ROOMIEST, nodes, key=lambda node: node.free[cpu]) for cls, nodes in found.items()}
+    return {
+        cls: nlargest(_ROOMIEST, nodes, key=lambda node: node.free[cpu] * node.free[memory])
+        for cls, nodes in found.items()
+    }
 
 
 def could_go(books: Books, placing: Placing, node: Node, roomiest: Mapping[NodeClass, list[Node]]) -> bool:
@@ -52,15 +55,15 @@ def could_go(books: Books, placing: Placing, node: Node, roomiest: Mapping[NodeC
     plan = _plan(node, books.kinds.epoch)
     if not plan.hard:
         return _on_one(node, plan, roomiest) or _all_move(books, placing, node, plan.movers)
-    for kind, count in plan.tallied:
-        tally(kind, node, -count)
+    for tally, count in plan.tallied:
+        tally.count(node, -count)
     mark = placing.try_out(plan.picky)
     moved = all(_moves(books, placing, node, *each) for each in plan.picky)
     quickly = moved and _on_one(node, plan, roomiest)
     placing.tried(mark)
     moved = moved and (quickly or _all_move(books, placing, node, plan.movers))
-    for kind, count in plan.tallied:
-        tally(kind, node, count)
+    for tally, count in plan.tallied:
+        tally.count(node, count)
     return moved
 
 
@@ -81,7 +84,15 @@ class Plan:
         self.picky = [each for each in self.movers if each[0].shape.picky]
         plain = self.movers[len(self.picky) :]
         self.hard = any(kind.hard or kind.same is not None for kind, _ in self.movers)
-        self.tallied = [each for each in self.movers if each[0].counted]
+        # Where the movers count, as far as one of them asks there.
+        asked = {tally for kind, _ in self.movers if kind.hard for tally in kind.asks()}
+        self.tallied = [
+            (tally, count)
+            for kind, count in self.movers
+            if kind.counted
+            for tally in (*kind.tallied, *kind.holds, *kind.spread_by)
+            if tally in asked
+        ]
         # All plain ones as if they were one; none when some of them care for their neighbours after all.
         self.needs: Need | None = None
         if not any(kind.hard for kind, _ in plain):

@@ -21,7 +21,7 @@ Amounts = tuple[tuple[str, int], ...]
 USED_INTERVAL = 30 * SECOND
 MOST_PROFILES = 16
 # Reports that only tell other amounts; when more are due, the rest goes with the next ones.
-AMOUNTS_AT_ONCE = 250
+AMOUNTS_AT_ONCE = 150
 
 
 class NodeReport(Struct, frozen=True):

@@ -20,7 +20,11 @@ class Waitlist:
 
     def add(self, pod: Pod) -> None:
         pod.waiting = True
-        insort(pod.kind.waiting, pod, key=_AGE)
+        waiting = pod.kind.waiting
+        if not waiting or waiting[-1].age_key <= pod.age_key:
+            waiting.append(pod)
+        else:
+            insort(waiting, pod, key=_AGE)
         self.kinds[pod.kind] = None
         if pod.nominated:
             self.nominated[pod] = None
