@@ -17,6 +17,7 @@ import yaml
 from bigfleet.provider.client import ProviderEndpoint
 from bigfleet.shard.contract import config
 from bigfleet.shard.contract.config import ConfigError, ShardConfig, duration, option_name, read_settings, setting
+from bigfleet.transport.address import default_listen
 from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
 
 # What the core is told by the shell, and so nobody else may set.
@@ -24,7 +25,7 @@ DERIVED = frozenset({"providers", "with-coordinator"})
 DEFAULT_PROVIDER = "default"
 FAKE_PROVIDER = "fake"
 # Where a shard listens that was told neither where nor with which certificates: plaintext must not leave this machine.
-LISTEN_LOCALLY = "127.0.0.1:7780"
+PORT = 7780
 PRETENDED = (
     "seed-machines",
     "seed-speculative",
@@ -167,8 +168,8 @@ def settings_from(given: Mapping[str, object]) -> tuple[ProcessSettings, ShardCo
             raise ConfigError(f"setting {name!r} is unknown; accepted are {', '.join(sorted(known))}")
     process_names = {option_name(entry) for entry in fields(ProcessSettings)}
     process = read_settings(ProcessSettings, {name: value for name, value in given.items() if name in process_names})
-    if "listen" not in given and not process.tls.enabled and not process.insecure:
-        process = replace(process, listen=LISTEN_LOCALLY)
+    if "listen" not in given:
+        process = replace(process, listen=default_listen(PORT, secured=process.tls.enabled or process.insecure))
     core = {name: value for name, value in given.items() if name not in process_names}
     core |= {"providers": list(process.provider_names()), "with-coordinator": bool(process.coordinators)}
     return process, read_settings(ShardConfig, core)

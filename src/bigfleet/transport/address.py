@@ -64,3 +64,8 @@ def _is_loopback(host: str) -> bool:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def default_listen(port: int, *, secured: bool) -> str:
+    """Where a server listens that was not told: everywhere with certificates, without them on this host only."""
+    return f":{port}" if secured else f"127.0.0.1:{port}"

@@ -14,6 +14,7 @@ from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.settings import EXPORT_SECONDS, CoordinatorSettings, EtcdSettings
 from bigfleet.coordinator.stores.store import StoreError
 from bigfleet.provider.kit.flags import duration
+from bigfleet.transport.address import default_listen
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.logs import LogFormat, configure
 from bigfleet.transport.process import run_until_signal
@@ -31,7 +32,12 @@ def _option(text: str, panel: str, metavar: str = "TEXT") -> typer.models.Option
 
 @app.callback(invoke_without_command=True)
 def coordinator(
-    listen: Annotated[str, _option("Address for shards and tools (gRPC).", _SERVING, "HOST:PORT")] = ":7790",
+    listen: Annotated[
+        str,
+        _option(
+            "Address for shards and tools (gRPC); :7790, without certificates 127.0.0.1:7790.", _SERVING, "HOST:PORT"
+        ),
+    ] = "",
     metrics_addr: Annotated[str, _option("/metrics, /healthz, /readyz; 0 is off.", _SERVING, "HOST:PORT")] = ":8790",
     id: Annotated[str, _option("Name of this replica.", _SERVING)] = "node-1",
     advertise_addr: Annotated[
@@ -103,7 +109,7 @@ def coordinator(
     tls = TlsFiles(tls_cert, tls_key, tls_ca)
     etcd_tls = TlsFiles(etcd_cert, etcd_key, etcd_ca)
     settings = CoordinatorSettings(
-        listen=listen,
+        listen=listen or default_listen(7790, secured=tls.enabled or insecure),
         metrics_addr=metrics_addr,
         id=id,
         advertise_addr=advertise_addr,

@@ -18,7 +18,9 @@ import msgspec
 import numpy as np
 
 from bigfleet.engine.batches import Breaker, Conditions, DemandBatch, Ids, MachineBatch, Rollup, Shape, Stamp
-from bigfleet.engine.policy import IdleHold, Policy, RollupGuard, VictimWeights
+from bigfleet.engine.placement import Backoff, Move, Rest, RestKind
+from bigfleet.engine.policy import IdleHold, Placement, Policy, RollupGuard, VictimWeights
+from bigfleet.engine.results import NeedKey
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
@@ -181,6 +183,8 @@ def _policy(policy: Policy) -> dict[str, Any]:
     for name in ("idle_hold", "victim", "guard"):
         document[name] = asdict(document[name])
     document["idle_hold_by_provider"] = {name: asdict(hold) for name, hold in policy.idle_hold_by_provider.items()}
+    placement = {entry.name: getattr(policy.placement, entry.name) for entry in fields(policy.placement)}
+    document["placement"] = {**placement, "boot_by_provider": dict(policy.placement.boot_by_provider)}
     return document
 
 
@@ -192,13 +196,22 @@ def _recorded(document: dict[str, Any]) -> RecordedStep:
         None if machines is None else _read_machines(machines),
         None if demand is None else _read_demand(demand),
         _read_policy(document["policy"]),
-        Conditions(
-            **{
-                **document["conditions"],
-                "breakers": tuple(Breaker(**breaker) for breaker in document["conditions"]["breakers"]),
-            }
-        ),
+        _read_conditions(document["conditions"]),
     )
+
+
+def _read_conditions(document: dict[str, Any]) -> Conditions:
+    """Recordings of earlier versions know nothing of what placement brought."""
+    given = dict(document)
+    given["breakers"] = tuple(Breaker(**row) for row in given["breakers"])
+    given["backoffs"] = tuple(
+        Backoff(**{**row, "row": None if row["row"] is None else NeedKey(**row["row"])})
+        for row in given.get("backoffs", ())
+    )
+    given["rests"] = tuple(Rest(**{**row, "kind": RestKind(row["kind"])}) for row in given.get("rests", ()))
+    given["moves"] = tuple(Move(**{**row, "old": tuple(row["old"])}) for row in given.get("moves", ()))
+    given["evictions"] = tuple((cluster, pods) for cluster, pods in given.get("evictions", ()))
+    return Conditions(**given)
 
 
 def _read_machines(document: dict[str, Any]) -> MachineBatch:
@@ -273,6 +286,7 @@ def _read_policy(document: dict[str, Any]) -> Policy:
             },
             "victim": VictimWeights(**document["victim"]),
             "guard": RollupGuard(**document["guard"]),
+            "placement": Placement(**document.get("placement", {})),
         }
     )
 

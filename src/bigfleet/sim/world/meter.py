@@ -184,7 +184,7 @@ class Meter:
 
     @property
     def dollars(self) -> float:
-        return sum(self.spent.values())
+        return float(sum(self.spent.values()))
 
     def acted_since(self, kind: str, since: int, cluster: str) -> int:
         return sum(
