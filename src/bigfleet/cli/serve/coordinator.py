@@ -34,9 +34,7 @@ def _option(text: str, panel: str, metavar: str = "TEXT") -> typer.models.Option
 def coordinator(
     listen: Annotated[
         str,
-        _option(
-            "Address for shards and tools (gRPC); :7790, without certificates 127.0.0.1:7790.", _SERVING, "HOST:PORT"
-        ),
+        _option("Address (gRPC); :7790, without certificates 127.0.0.1:7790.", _SERVING, "HOST:PORT"),
     ] = "",
     metrics_addr: Annotated[str, _option("/metrics, /healthz, /readyz; 0 is off.", _SERVING, "HOST:PORT")] = ":8790",
     id: Annotated[str, _option("Name of this replica.", _SERVING)] = "node-1",
