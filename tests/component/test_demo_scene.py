@@ -143,7 +143,7 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
 async def test_every_decision_is_told_once(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
         await seen(scene, lambda: scene.sight.cycle > 5)
-        told = [re.match(r"gave (\\d+) ", line.text) for line in scene.story.lines]
+        told = [re.match(r"gave (\d+) ", line.text) for line in scene.story.lines]
         assert sum(int(match[1]) for match in told if match) == len(scene.sight.serving())
 
 

@@ -24,7 +24,7 @@ import pytest
 from bigfleet.transport import channel
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
 from tests.strategies.operator_client import Row, operator
-from tools.processes import BIGFLEET, LocalFleet, Program, free_address
+from tools.processes import BIGFLEET, INTERRUPTIBLE, LocalFleet, Program, free_address
 
 UNIT = {"cpu": "2", "memory": "4Gi"}
 WAITING = re.compile(r"kernels are being compiled, (\d+) of (\d+) are done after (\d+) s; (\d+) machines are too many")
@@ -204,7 +204,7 @@ def test_warm_without_a_place_says_what_to_set(tmp_path: Path) -> None:
 
 def test_warm_tells_its_progress_and_can_be_interrupted(tmp_path: Path) -> None:
     environment = {**os.environ, "BIGFLEET_KERNEL_CACHE": str(tmp_path)}
-    running = subprocess.Popen([*BIGFLEET, "warm"], env=environment, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen([*INTERRUPTIBLE, *BIGFLEET, "warm"], env=environment, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     try:
         until = time.monotonic() + 180

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
+from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract import events as ev
-from bigfleet.shard.core.state.fencing import Fencing
+from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.runtime.clock import SteadyClock
 from bigfleet.shard.runtime.conductor import Conductor
 from bigfleet.shard.streams.session_streams import SessionStreams
@@ -93,7 +94,13 @@ async def shell(**options: float) -> AsyncIterator[Shell]:
         write_audit=lambda records: None,
         metrics=metrics,
     )
-    streams = SessionStreams(conductor, metrics, Fencing("shard-0", 1), rollup_seconds=0.0, **options)  # type: ignore[arg-type]
+    streams = SessionStreams(
+        conductor,
+        metrics,
+        lambda stamp: Acknowledgement("rollup", 0, 1, stamp, AckOutcome.APPLIED),
+        rollup_seconds=0.0,
+        **options,
+    )  # type: ignore[arg-type]
     conductor.streams = streams
     server = Server("127.0.0.1:0", require_identity=False)
     server.grpc.add_generic_rpc_handlers((streams.handler(),))

@@ -54,7 +54,7 @@ def test_no_address_is_invented(metadata: Message) -> None:
 
 def test_types_styles_and_scenarios_are_in_it(wheel: ZipFile) -> None:
     names = set(wheel.namelist())
-    assert {"bigfleet/py.typed", "bigfleet/sim/report.css", "bigfleet/sim/plots.css"} <= names
+    assert {"bigfleet/py.typed", "bigfleet/sim/report/report.css", "bigfleet/sim/report/plots.css"} <= names
     shipped = {f"bigfleet/{path.relative_to(ROOT / 'src/bigfleet')}" for path in (ROOT / "src").rglob("*.yaml")}
     assert shipped and shipped <= names
     assert [name for name in names if name.startswith(("tests/", "tools/", "bench/"))] == []
