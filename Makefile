@@ -11,7 +11,7 @@ OUT ?= build/conformance
 PROFILE ?= core
 
 .DEFAULT_GOAL := help
-.PHONY: sim soak scale chaos
+.PHONY: sim soak scale chaos first-start quality
 .PHONY: help run test lint format typecheck contracts unit coverage generate build bench e2e fuzz crash conformance conformance-self clean
 
 help: ## what you can type
@@ -67,6 +67,12 @@ build: $(READY) ## wheel and source distribution in dist/
 
 bench: $(READY) ## every engine shape against the published figures, into docs/performance.md
 	$(BIN)/python -m bench all
+
+first-start: $(READY) ## a shard and make run on a fresh machine: empty kernel cache, fresh clone
+	$(BIN)/python -m bench start --json docs/evidence/first-start.json
+
+quality: $(READY) ## dollars against bounds and rivals, the judge of decisions; tens of minutes
+	$(BIN)/python -m bench quality --json docs/evidence/quality.json
 
 e2e: $(READY) ## checks against real Kubernetes code; needs the Go toolchain
 	@command -v go >/dev/null || { echo "make e2e needs the Go toolchain on PATH (it builds Kubernetes' own validators)"; exit 1; }

@@ -32,7 +32,6 @@ from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
 from tools.processes import BIGFLEET, LocalFleet, Program, free_address
 
 ROOT = Path(__file__).parents[1]
-EVIDENCE = Path("docs/evidence/first-start.json")
 PARTS = ("small", "large", "make")
 SMALL, LARGE = 2000, 20_000
 UNIT = {"cpu": "2", "memory": "4Gi"}
@@ -53,10 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--only has {sorted(unknown)[0]!r}; {', '.join(PARTS)} are accepted")
     return run(parts, chosen.json)
-
-
-def evidence() -> int:
-    return run(PARTS, EVIDENCE)
 
 
 def run(parts: Sequence[str], path: Path | None) -> int:

@@ -1,5 +1,5 @@
 """The judge: `python -m bench quality [--family NAME] [--json FILE]`; see `docs/quality.md`."""
 
-from bench.quality.cli import evidence, main
+from bench.quality.cli import main
 
-__all__ = ["evidence", "main"]
+__all__ = ["main"]

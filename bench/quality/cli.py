@@ -43,10 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(chosen.family or list(FAMILIES), plan, chosen.json)
 
 
-def evidence() -> int:
-    return run(list(FAMILIES), Plan(), EVIDENCE)
-
-
 def run(names: Sequence[str], plan: Plan, path: Path | None) -> int:
     families: dict[str, Any] = {}
     if path is not None and path.exists():

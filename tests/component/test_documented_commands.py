@@ -215,8 +215,9 @@ def unknown_words(found: dict[str, Any], words: list[str]) -> list[str]:
     return [word for word in words[at:] if word.startswith("-") and word.partition("=")[0] not in flags]
 
 
-SERVING = ("bigfleet shard ", "bigfleet all-in-one", "bigfleet fake-provider")
+SERVING = ("bigfleet shard ", "bigfleet all-in-one", "bigfleet fake-provider", "bigfleet coordinator ")
 READY = ("address", "127.0.0.1:8780/readyz")
+COORDINATING = ("address", "127.0.0.1:8790/healthz")
 BEFORE = """\
 cp docs/examples/jobs.csv docs/examples/jobs-map.yaml .
 printf 'extends: withdrawal\\nname: mine\\n' > mine.yaml
@@ -250,7 +251,7 @@ def test_every_example_of_help_works(tmp_path: Path) -> None:
         provider(terminal, "10.0.0.5:9000")
         left_running("bigfleet fake-provider", ("text", "provider serving"))
         for number, line in enumerate(serving):
-            left_running(line, READY)
+            left_running(line, COORDINATING if line.startswith("bigfleet coordinator") else READY)
             if number == 0:
                 for question in asking:
                     typed(question)

@@ -96,9 +96,8 @@ def coordinator(
 
         bigfleet coordinator --data-dir /var/lib/bigfleet
 
-    Several replicas share an etcd and elect one leader; the others refer callers to it:
-
-        bigfleet coordinator --id node-1 --advertise-addr node-1:7790 --etcd-endpoints 10.0.0.1:2379,10.0.0.2:2379
+    Several replicas share an etcd (--etcd-endpoints), have names of their own (--id, --advertise-addr) and elect one
+    leader; the others refer callers to it.
 
     Shards run without it; what stops meanwhile is rebalancing and changes of ownership.
     """
