@@ -26,6 +26,11 @@ ACTION_REASONS = {
     "phase2.inversion": "higher priority needs it",
     "phase3.excess": "no longer needed",
     "phase3.release": "idle for long enough",
+    "phase1.reopen": "a closing node has room",
+    "phase1.empty": "another cluster has it empty",
+    "phase3.never_ready": "its node never became ready",
+    "phase3.close": "its pods would be cheaper elsewhere",
+    "phase3.move": "moved to something cheaper",
 }
 _REASON = re.compile("|".join(map(re.escape, ACTION_REASONS)))
 

@@ -27,6 +27,9 @@ REASONS = {
     UnmetReason.ACQUISITION_HELD: "the shard waits until it can trust its inventory",
     UnmetReason.SUPPLY_BACKED_OFF: "machines that fit failed a moment ago and are left alone",
     UnmetReason.AWAITING_DRAIN: "machines are being drained for it",
+    UnmetReason.AWAITING_NODE: "a machine bought for it has not become a node yet",
+    UnmetReason.FRAGMENTATION: "there is space enough, in pieces too small",
+    UnmetReason.RISK_TOO_HIGH: "what fits is interrupted too often for it",
 }
 # Reasons that come down to: everything that fits is taken.
 _TAKEN = frozenset({UnmetReason.PRIORITY_STARVED, UnmetReason.PREEMPTION_EXHAUSTED})

@@ -30,6 +30,16 @@ DATA = {
         "UnmetReason",
         "Verdict",
     },
+    # Of the oracle of the operator's mirror: what it is told, as plain data.
+    "bigfleet.operator.core.mirror.facts": {
+        "BudgetSeen",
+        "NodeSeen",
+        "Origin",
+        "PodSeen",
+        "PodShape",
+        "PodTerm",
+        "RequestSeen",
+    },
     "bigfleet.model.profile": {"Profile"},
     "bigfleet.model.requirement": {"Operator", "Requirement"},
     "bigfleet.model.resources": {"Resources"},
