@@ -106,7 +106,8 @@ def coordinator(
     tls = TlsFiles(tls_cert, tls_key, tls_ca)
     etcd_tls = TlsFiles(etcd_cert, etcd_key, etcd_ca)
     settings = CoordinatorSettings(
-        listen=listen or default_listen(7790, secured=tls.enabled or insecure),
+        # One of several replicas must be told where others reach it: loopback would hide that it was not.
+        listen=listen or default_listen(7790, secured=tls.enabled or insecure or bool(etcd_endpoints)),
         metrics_addr=metrics_addr,
         id=id,
         advertise_addr=advertise_addr,
