@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bigfleet.duration import UNITS, nanoseconds
 from bigfleet.transport.logs import LogFormat
 
 TlsCert = Annotated[
@@ -45,10 +46,7 @@ A_MINUTE = Seconds(60)
 
 def duration(text: str | float) -> Seconds:
     """Reads `30s`, `1.5m`, `250ms` or a bare number of seconds."""
-    # Imported late: help needs no part of the provider kit.
-    from bigfleet.provider.kit.flags import duration as seconds
-
-    try:
-        return Seconds(seconds(str(text)))
-    except Exception as error:
-        raise typer.BadParameter(str(error)) from error
+    found = nanoseconds(str(text), bare="s")
+    if found is None:
+        raise typer.BadParameter(f"{str(text)!r} is not a duration; write 250ms, 30s, 2m, 1h or 0")
+    return Seconds(found / UNITS["s"])

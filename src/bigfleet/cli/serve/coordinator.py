@@ -9,11 +9,10 @@ import structlog
 import typer
 
 from bigfleet.cli.commands import CommandError, leave
-from bigfleet.cli.flags import Insecure, LogFormatOption, LogLevel, TlsCa, TlsCert, TlsKey
+from bigfleet.cli.flags import Insecure, LogFormatOption, LogLevel, TlsCa, TlsCert, TlsKey, duration
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.settings import EXPORT_SECONDS, CoordinatorSettings, EtcdSettings
 from bigfleet.coordinator.stores.store import StoreError
-from bigfleet.provider.kit.flags import duration
 from bigfleet.transport.address import default_listen
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.logs import LogFormat, configure
@@ -155,7 +154,7 @@ def _tell_of_raft(**flags: object) -> None:
 def _seconds(flag: str, text: str) -> float:
     try:
         return duration(text)
-    except Exception as error:
+    except typer.BadParameter as error:
         raise CommandError(f"{flag}: {error}") from error
 
 
