@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from typing import Any
+
 import numpy as np
 
 from bigfleet.engine.kernels import jit
-from bigfleet.engine.kernels.jit import F8, I4, I8, inner, kernel, prefetch
-from bigfleet.engine.kernels.view import View, view
-
-
-@view
-class Shelf(View):
-    """Two columns, as kernels see those of the engine."""
-
-    number: I4
-    price: F8
-
-
-@inner
-def scaled(shelf: Shelf, at: int, factor: int) -> float:
-    return shelf.price[at] * factor
-
-
-@inner
-def total(shelf: Shelf, factor: int) -> float:
-    found = 0.0
-    for at in range(len(shelf.number)):
-        prefetch(shelf.price, at)
-        if shelf.number[at] > 0:
-            found += scaled(shelf, at, factor)
-    return found
-
-
-@kernel
-def summed(shelf: Shelf, factor: int, out: I8) -> float:
-    """A sum through two functions, and something written."""
-    for at in range(len(out)):
-        out[at] = shelf.number[at] // 2
-    return total(shelf, factor)
+from bigfleet.engine.kernels.jit import kernel
 
 
 @kernel
@@ -45,24 +17,30 @@ def doubled(number: int) -> int:
     return number * 2
 
 
-def shelf() -> Shelf:
-    return Shelf(np.array([3, 0, -5, 9], np.int32), np.array([0.1, 0.2, 0.3, 0.7], np.float64))
+def fresh_kernels() -> Any:
+    """The kernels of the shelf, as no other test has seen them."""
+    name = "tests.strategies.shelf_kernels"
+    sys.modules.pop(name, None)
+    return importlib.import_module(name)
 
 
 def test_both_forms_compute_the_same_and_the_plain_one_compiles_nothing() -> None:
-    summed.interpret()  # type: ignore[attr-defined]
+    kernels = fresh_kernels()
+    summed = kernels.summed
+    shelf = kernels.Shelf(np.array([3, 0, -5, 9], np.int32), np.array([0.1, 0.2, 0.3, 0.7], np.float64))
+    summed.interpret()
     out = np.zeros(4, np.int64)
-    plain = summed(shelf(), 7, out)
-    assert not total.overloads and not scaled.overloads, "a function was compiled by being called"  # type: ignore[attr-defined]
+    plain = summed(shelf, 7, out)
+    assert not kernels.total.overloads and not kernels.scaled.overloads, "a function was compiled by being called"
     assert out.tolist() == [1, 0, -3, 4] and plain == 0.1 * 7 + 0.7 * 7
-    assert not summed.is_compiled  # type: ignore[attr-defined]
+    assert not summed.is_compiled
 
-    summed.prepare()  # type: ignore[attr-defined]
-    assert not summed.is_compiled, "compiling alone changes nothing"  # type: ignore[attr-defined]
-    summed.switch()  # type: ignore[attr-defined]
+    summed.prepare()
+    assert not summed.is_compiled, "compiling alone changes nothing"
+    summed.switch()
     again = np.zeros(4, np.int64)
-    compiled = summed(shelf(), 7, again)
-    assert summed.is_compiled  # type: ignore[attr-defined]
+    compiled = summed(shelf, 7, again)
+    assert summed.is_compiled
     assert float(compiled).hex() == float(plain).hex() and again.tolist() == out.tolist()
 
 
