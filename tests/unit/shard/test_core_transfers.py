@@ -272,6 +272,23 @@ def test_victims_are_judged_by_who_uses_them_now_not_by_whom_they_were_bound_for
     assert coordinator.drained("d")[0] in (stale, other)
 
 
+def test_engine_and_oracle_rank_the_same_victims() -> None:
+    answers = []
+    for oracle in (True, False):
+        world = World(test_config(with_coordinator=True), oracle=oracle)
+        world.provider.several(6, "m")
+        coordinator = Coordinator(world)
+        operator = world.operator("c")
+        operator.send(*(cpu("c", 2, priority=each) for each in (10, 300, 700)))
+        world.run(30)
+        operator.send(cpu("c", 2, priority=900), cpu("c", 2, priority=300), cpu("c", 2, priority=700))
+        world.run(15)
+        coordinator.drain("d", 800, count=3)
+        world.run(5)
+        answers.append(coordinator.drained("d"))
+    assert answers[0] == answers[1] and len(answers[0]) == 3
+
+
 def test_a_node_whose_pods_matter_more_is_not_drained() -> None:
     world, coordinator, operator = filled(10)
     machine = bound_for(world, 10)

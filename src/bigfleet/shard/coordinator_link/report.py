@@ -38,8 +38,8 @@ def standing_of(core: ShardCore, now: int) -> Standing:
         [_cluster(core, view) for view in core.read.clusters()],
         published.ownership_version,
         published.term,
-        core.coordination.acks,
-        core.state.config.providers,
+        core.read.acks(),
+        tuple(health.name for health in published.providers),
     )
 
 

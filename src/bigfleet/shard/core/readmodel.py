@@ -12,6 +12,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
+from bigfleet.shard.contract.coordination import Ack
 from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.shortfalls import Short
@@ -157,6 +158,10 @@ class ReadModel:
             if record.owned and record.state in (MachineState.IDLE, MachineState.SPECULATIVE):
                 free[free_kind(record.shape, record.state)] -= 1
         return dict(+free)
+
+    def acks(self) -> tuple[Ack, ...]:
+        """What the coordinator has still to be told about its instructions."""
+        return self.coordination.acks
 
     def claimed_shard(self, cluster: str) -> str:
         """The shard a connected operator believes to belong to."""
