@@ -13,7 +13,24 @@ import grpc
 import pytest
 
 import bigfleet.shard
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.coordination import (
+    Ack,
+    AckOutcome,
+    AssignDomain,
+    ClusterBinding,
+    CoordinatorAnswered,
+    CoordinatorInstruction,
+    DrainFor,
+    LetGo,
+    OwnershipTable,
+    Phase,
+    Selector,
+    Switches,
+    TableTransfer,
+)
 from bigfleet.shard.coordinator_link.link import CoordinatorLink, Standing
 from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import channel
@@ -21,28 +38,36 @@ from bigfleet.wire import capacity_pb2, coordinator_pb2
 from tests.strategies.scripted_coordinator import ScriptedCoordinator, scripted_coordinator
 from tools.waiting import until
 
-Ack = coordinator_pb2.InstructAck
+Wire = coordinator_pb2.InstructAck
 
 
 class Listener:
-    """Stands for the conductor: remembers events and lets go of machines when asked."""
+    """Stands for the conductor with a core behind it: remembers events, and says what it has to say."""
 
     def __init__(self) -> None:
-        self.events: list[ev.Event] = []
-        self.on_event: Callable[[ev.Event], None] = lambda event: None
-
-    def post(self, event: ev.Event) -> None:
-        self.events.append(event)
-        self.on_event(event)
+        self.events: list[Any] = []
+        self.term = 0
+        self.acks: dict[str, Ack] = {}
+        self.on_event: Callable[[CoordinatorAnswered], None] = lambda event: None
 
     def ask(self, event: ev.Event) -> asyncio.Future[None]:
-        self.post(event)
+        assert isinstance(event, CoordinatorAnswered)
+        self.events.append(event)
+        self.term = max(self.term, event.term)
+        for told in event.told:
+            self.acks.pop(told, None)
+        self.on_event(event)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
-    def of(self, kind: type[ev.Event]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
+    def standing(self) -> Standing:
+        summary = coordinator_pb2.ShardSummary(total_machines=3, free_machines=1)
+        return Standing(summary, (), (), 12, self.term, tuple(self.acks.values()), ("p",))
+
+    def accepts(self, event: CoordinatorAnswered) -> None:
+        for each in event.instructions:
+            self.acks[each.id] = Ack(each.id, AckOutcome.ACCEPTED, machines=("m-1",))
 
 
 @asynccontextmanager
@@ -54,7 +79,7 @@ async def linked(**options: Any) -> AsyncIterator[tuple[CoordinatorLink, Scripte
             [address.replace("COORDINATOR", coordinator.address) for address in wanted],
             channel,
             listener,
-            options.pop("standing", nothing_to_tell),
+            listener.standing,
             ShardMetrics(),
             shard_id="shard-0",
             epoch=7,
@@ -62,10 +87,6 @@ async def linked(**options: Any) -> AsyncIterator[tuple[CoordinatorLink, Scripte
             **options,
         )
         yield link, coordinator, listener
-
-
-def nothing_to_tell() -> Standing:
-    return Standing(coordinator_pb2.ShardSummary(total_machines=3, free_machines=1), (), (), 12)
 
 
 def instruction(name: str, term: int = 5, **payload: Any) -> coordinator_pb2.CoordinatorInstruction:
@@ -87,72 +108,34 @@ async def test_a_report_says_who_and_how_the_shard_is_and_counts_from_one() -> N
         assert first.shard_address == "shard-0.example:7780"
         assert first.summary.total_machines == 3
         assert (first.ownership_version, first.highest_term, second.highest_term) == (12, 0, 5)
-        assert listener.of(ev.TermSeen) == [ev.TermSeen(5), ev.TermSeen(5)]
+        assert [event.term for event in listener.events] == [5, 5]
+        assert list(first.providers) == ["p"]
 
 
-async def test_an_assigned_domain_reaches_the_core_and_is_acknowledged_with_the_next_report() -> None:
+async def test_an_instruction_reaches_the_core_and_its_answer_goes_with_the_next_report() -> None:
     async with linked() as (link, coordinator, listener):
+        listener.on_event = listener.accepts
         coordinator.answers.append(answered(instruction("i-1", assign_domain=DOMAIN)))
         await link.report()
         await link.report()
-        assert [(ack.instruction_id, ack.outcome) for ack in coordinator.reports[1].instruction_acks] == [
-            ("i-1", Ack.OUTCOME_ACCEPTED)
-        ]
-        received = listener.of(ev.OwnershipReceived)
-        assert [(event.domains, event.default_owner) for event in received] == [((("zone", "a"),), False)]
-        coordinator.answers.append(
-            answered(
-                instruction(
-                    "i-2", unassign_domain=coordinator_pb2.UnassignDomain(topology_key="zone", topology_value="a")
-                )
-            )
-        )
-        await link.report()
-        assert listener.of(ev.OwnershipReceived)[-1].default_owner
-
-
-async def test_a_redelivered_instruction_is_acknowledged_again_and_carried_out_once() -> None:
-    async with linked() as (link, coordinator, listener):
-        again = answered(instruction("i-1", assign_domain=DOMAIN))
-        coordinator.answers.extend([again, again])
-        for _ in range(3):
-            await link.report()
-        assert coordinator.reports[2].instruction_acks[0].reason == "duplicate-redelivery"
-        assert len(listener.of(ev.OwnershipReceived)) == 1
-
-
-async def test_an_instruction_of_an_old_term_is_refused_and_still_acknowledged() -> None:
-    async with linked() as (link, coordinator, listener):
-        await link.report()
-        coordinator.answers.append(answered(instruction("i-1", term=0, assign_domain=DOMAIN)))
-        await link.report()
-        await link.report()
-        assert coordinator.reports[2].instruction_acks[0].outcome == Ack.OUTCOME_REJECTED_STALE
-        assert not listener.of(ev.OwnershipReceived)
-
-
-async def test_a_coordinator_of_an_old_term_is_not_listened_to() -> None:
-    async with linked() as (link, coordinator, listener):
-        await link.report()
-        coordinator.answers.append(answered(instruction("i-1", assign_domain=DOMAIN), term=4))
-        await link.report()
-        await link.report()
-        assert not coordinator.reports[2].instruction_acks
-        assert not listener.of(ev.OwnershipReceived)
-        assert link.term == 5
-
-
-async def test_unknown_payloads_are_refused_and_nameless_ones_ignored() -> None:
-    async with linked() as (link, coordinator, _):
-        coordinator.answers.append(answered(instruction("i-1"), instruction("", assign_domain=DOMAIN)))
-        await link.report()
-        await link.report()
         (ack,) = coordinator.reports[1].instruction_acks
-        assert (ack.outcome, ack.reason) == (Ack.OUTCOME_REJECTED_INVALID, "unknown payload")
+        assert (ack.instruction_id, ack.outcome, list(ack.machine_ids)) == ("i-1", Wire.OUTCOME_ACCEPTED, ["m-1"])
+        assert listener.events[0].instructions == (CoordinatorInstruction("i-1", 5, AssignDomain("zone", "a")),)
+        assert listener.events[1].told == ("i-1",) and not listener.acks
+
+
+async def test_unknown_and_unreadable_payloads_reach_the_core_without_content() -> None:
+    strange = coordinator_pb2.MachineSelector(count=1, min_unit={"cpu": "many"})
+    async with linked() as (link, coordinator, listener):
+        unreadable = coordinator_pb2.TransferOwnership(transfer_id="t", selector=strange)
+        coordinator.answers.append(answered(instruction("i-1"), instruction("i-2", transfer_ownership=unreadable)))
+        await link.report()
+        assert [each.payload for each in listener.events[0].instructions] == [None, None]
 
 
 async def test_acknowledgements_survive_reports_that_did_not_get_through() -> None:
-    async with linked() as (link, coordinator, _):
+    async with linked() as (link, coordinator, listener):
+        listener.on_event = listener.accepts
         coordinator.answers.append(answered(instruction("i-1", assign_domain=DOMAIN)))
         coordinator.answers.extend([(grpc.StatusCode.UNAVAILABLE, ""), (grpc.StatusCode.INTERNAL, "")])
         assert [await link.report() for _ in range(4)] == [True, False, False, True]
@@ -180,93 +163,82 @@ async def test_an_unreachable_address_gives_way_to_the_next() -> None:
         assert await link.report()
 
 
-async def test_the_ownership_table_is_read_from_this_shards_side() -> None:
+async def test_table_bindings_and_rails_are_read() -> None:
     phases = coordinator_pb2.OwnershipTransfer
+    moved = phases(
+        transfer_id="t",
+        phase=phases.PHASE_RELEASED,
+        from_shard_id="shard-1",
+        to_shard_id="shard-0",
+        provider="p",
+        machine_ids=["in"],
+    )
     table = coordinator_pb2.OwnershipTable(
         version=9,
         coordinator_term=5,
         keys=["rack", "zone"],
         default_shard_id="shard-1",
-        domains=[
-            coordinator_pb2.DomainAssignment(topology_key="zone", topology_value="a", shard_id="shard-0"),
-            coordinator_pb2.DomainAssignment(topology_key="zone", topology_value="b", shard_id="shard-1"),
-        ],
-        transfers=[
-            phases(phase=phases.PHASE_RELEASED, from_shard_id="shard-1", to_shard_id="shard-0", machine_ids=["in"]),
-            phases(
-                phase=phases.PHASE_PROPOSED, from_shard_id="shard-1", to_shard_id="shard-0", machine_ids=["not-yet"]
-            ),
-            phases(phase=phases.PHASE_ADOPTED, from_shard_id="shard-0", to_shard_id="shard-1", machine_ids=["out"]),
-        ],
+        domains=[coordinator_pb2.DomainAssignment(topology_key="zone", topology_value="a", shard_id="shard-0")],
+        transfers=[moved],
     )
-    bindings = [
-        coordinator_pb2.ClusterBinding(cluster_id="c-1", shard_id="shard-0"),
-        coordinator_pb2.ClusterBinding(cluster_id="c-2", shard_id="shard-1"),
-    ]
+    bindings = [coordinator_pb2.ClusterBinding(cluster_id="c-2", shard_id="shard-1", shard_address="there:1")]
+    rails = capacity_pb2.Rails(actuation_paused=True, set_by="bigfleet://admin")
     async with linked() as (link, coordinator, listener):
         coordinator.answers.append(
-            coordinator_pb2.ReportAck(
-                coordinator_term=5,
-                ownership=table,
-                bindings=bindings,
-                rails=capacity_pb2.Rails(actuation_paused=True, set_by="bigfleet://admin"),
+            coordinator_pb2.ReportAck(coordinator_term=5, ownership=table, bindings=bindings, rails=rails)
+        )
+        await link.report()
+        transfer = TableTransfer("t", Phase.RELEASED, "shard-1", "shard-0", "p", ("in",))
+        assert listener.events == [
+            CoordinatorAnswered(
+                term=5,
+                table=OwnershipTable(5, 9, "shard-1", ("rack", "zone"), (("zone", "a", "shard-0"),), (transfer,)),
+                bindings=(ClusterBinding("c-2", "shard-1", "there:1"),),
+                switches=Switches(True, False, "bigfleet://admin"),
+            )
+        ]
+
+
+async def test_requests_for_machines_are_read_with_everything_that_narrows_them() -> None:
+    selector = coordinator_pb2.MachineSelector(
+        instance_type="m5",
+        zone="a",
+        count=2,
+        provider="p",
+        min_unit={"cpu": "2"},
+        requirements=[capacity_pb2.NodeSelectorRequirement(key="arch", operator=1, values=["arm"])],
+    )
+    wanted = Selector(2, "m5", "a", "p", (Requirement("arch", Operator.IN, ("arm",)),), Resources.of(cpu=2000))
+    moved = coordinator_pb2.TransferOwnership(from_shard_id="shard-0", transfer_id="t-1", selector=selector)
+    named = coordinator_pb2.ReassignSpeculative(machine_ids=["s"], transfer_id="t-2")
+    drained = coordinator_pb2.CrossShardDrain(preemptor_priority=900, preemptor_bucket=3, selector=selector)
+    async with linked() as (link, coordinator, listener):
+        coordinator.answers.append(
+            answered(
+                instruction("i-1", transfer_ownership=moved),
+                instruction("i-2", reassign_speculative=named),
+                instruction("i-3", cross_shard_drain=drained),
             )
         )
         await link.report()
-        (received,) = listener.of(ev.OwnershipReceived)
-        assert received == ev.OwnershipReceived(
-            term=5,
-            version=9,
-            domains=(("zone", "a"),),
-            keys=("rack", "zone"),
-            granted=("in",),
-            withheld=("out",),
-            assigned_elsewhere=(("zone", "b"),),
-            default_owner=False,
-            clusters=("c-1",),
-        )
-        assert listener.of(ev.RailsSet) == [ev.RailsSet(True, False, "bigfleet://admin")]
+        assert [each.payload for each in listener.events[0].instructions] == [
+            LetGo("t-1", (), wanted, donor="shard-0"),
+            LetGo("t-2", ("s",), speculative=True),
+            DrainFor("i-3", 900, 3, (), wanted),
+        ]
 
 
-async def test_a_transfer_is_acknowledged_with_the_machines_the_core_let_go() -> None:
-    wanted = coordinator_pb2.TransferOwnership(
-        from_shard_id="shard-0",
-        to_shard_id="shard-1",
-        transfer_id="t-1",
-        selector=coordinator_pb2.MachineSelector(instance_type="m5", zone="a", count=2),
-    )
-    async with linked() as (link, coordinator, listener):
-
-        def let_go(event: ev.Event) -> None:
-            if isinstance(event, ev.TransferAsked):
-                link.released(ev.TransferAnswered(event.transfer, ("m-1", "m-2")))
-
-        listener.on_event = let_go
-        coordinator.answers.append(answered(instruction("i-1", transfer_ownership=wanted)))
-        await link.report()
-        await link.report()
-        assert listener.of(ev.TransferAsked) == [ev.TransferAsked("t-1", 2, "m5", "a", False)]
-        (ack,) = coordinator.reports[1].instruction_acks
-        assert (ack.outcome, list(ack.machine_ids)) == (Ack.OUTCOME_ACCEPTED, ["m-1", "m-2"])
-
-
-async def test_a_cross_shard_drain_is_acknowledged_with_the_machines_that_are_drained() -> None:
-    wanted = coordinator_pb2.CrossShardDrain(
-        preemptor_priority=900, selector=coordinator_pb2.MachineSelector(instance_type="m5", zone="a", count=2)
-    )
-    async with linked() as (link, coordinator, listener):
-
-        def drain(event: ev.Event) -> None:
-            if isinstance(event, ev.DrainAsked):
-                link.released(ev.TransferAnswered(event.transfer, ("m-1",)))
-
-        listener.on_event = drain
-        coordinator.answers.append(answered(instruction("i-1", cross_shard_drain=wanted)))
-        await link.report()
-        await link.report()
-        assert listener.of(ev.DrainAsked) == [ev.DrainAsked("i-1", 900, 2, "m5", "a")]
-        (ack,) = coordinator.reports[1].instruction_acks
-        assert (ack.outcome, list(ack.machine_ids)) == (Ack.OUTCOME_ACCEPTED, ["m-1"])
+async def test_who_asked_gets_the_answer_without_waiting_for_the_next_interval() -> None:
+    async with linked(interval=3600.0) as (link, coordinator, listener):
+        listener.on_event = listener.accepts
+        coordinator.answers.append(answered(instruction("i-1", assign_domain=DOMAIN)))
+        running = asyncio.create_task(link.run())
+        try:
+            await until(lambda: len(coordinator.reports) >= 2)
+            assert [ack.instruction_id for ack in coordinator.reports[1].instruction_acks] == ["i-1"]
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_report_is_sent_at_once_when_asked() -> None:

@@ -140,7 +140,7 @@ async def test_a_timer_is_kept_while_events_never_cease() -> None:
             return []
 
         core.answer = flood
-        conductor.post(ev.TermSeen(1))
+        conductor.post(ev.CoordinatorAnswered(1))
         await until(lambda: any(isinstance(event, ev.TimerDue) for event in core.heard))
         core.answer = lambda event, now: []
 

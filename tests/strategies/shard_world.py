@@ -6,6 +6,7 @@ invariants are checked. Faults are plain attributes of the provider and the oper
 
 from __future__ import annotations
 
+import copy
 import heapq
 import importlib
 import random
@@ -20,7 +21,9 @@ from bigfleet.model.names import OPERATOR_CAPABILITIES
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
+from bigfleet.shard.contract.coordination import Ack
 from bigfleet.shard.contract.step_result import take_step
+from bigfleet.shard.contract.victims import victims_for
 from bigfleet.shard.core.core import ShardCore
 from tests.oracle.step import Oracle
 from tests.strategies.builders import SECOND, START, NeedLine, need, rollup
@@ -53,6 +56,7 @@ class StepTables:
     rollups: dict[str, Any]
     deferred: int
     capped: int
+    victims: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: Any) -> StepTables:
@@ -66,6 +70,7 @@ class StepTables:
             dict(result.rollups),
             result.deferred,
             result.capped,
+            dict(getattr(result, "victims", {})),
         )
 
 
@@ -354,7 +359,6 @@ class World:
         self.steps: list[ev.RunStep] = []
         self.results: list[Any] = []
         self.reports = 0
-        self.released: list[ev.TransferAnswered] = []
         self.step_seconds = 0.01
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -450,8 +454,6 @@ class World:
                     self.observed[instruction.metric] += 1
                 case ev.ReportNow():
                     self.reports += 1
-                case ev.TransferAnswered():
-                    self.released.append(instruction)
 
     def _write(self, journal: ev.Journal) -> None:
         for table, key, value in journal.entries:
@@ -467,6 +469,11 @@ class World:
         else:
             result = take_step(self.engine, step)
         tables = StepTables.of(result)
+        if self.oracle:
+            tables.victims = {
+                each.transfer: victims_for(copy.deepcopy(self.engine), each, step.policy, step.now)
+                for each in step.victims
+            }
         self.results.append(tables)
         self.after(self.step_seconds, lambda: self._done(step, tables, life))
         life = self.life
@@ -485,6 +492,20 @@ class World:
                 self.post(ev.SessionWritable(session))
 
         self.after(0.001, writable)
+
+    # ------------------------------------------------------------------------------------------------------ coordinator
+
+    def told(self, **answer: Any) -> dict[str, Ack]:
+        """A report gets through and this is its answer; what the shard has to say to instructions afterwards."""
+        acks = tuple(ack.instruction for ack in self.core.coordination.acks)
+        self.post(ev.CoordinatorAnswered(told=acks, **{"term": 1, **answer}))
+        return self.acks()
+
+    def acks(self) -> dict[str, Ack]:
+        return {ack.instruction: ack for ack in self.core.coordination.acks}
+
+    def owned(self) -> set[str]:
+        return {key for key, record in self.core.state.fleet.machines.items() if record.owned}
 
     # ---------------------------------------------------------------------------------------------------------- looking
 

@@ -98,7 +98,6 @@ class ShardProcess:
             log=self._log,
             on_handled=self._timed,
             on_report=self._report_soon,
-            on_released=lambda released: self.link.released(released) if self.link is not None else None,
         )
         self.streams = SessionStreams(
             self.conductor,

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from bigfleet.shard.contract import events as ev
-from tests.strategies.shard_world import OLD, S, World, cpu, test_config
+from bigfleet.shard.contract.coordination import (
+    AssignDomain,
+    ClusterBinding,
+    CoordinatorInstruction,
+    OwnershipTable,
+    Phase,
+    TableTransfer,
+    UnassignDomain,
+)
+from tests.strategies.shard_world import OLD, World, cpu, reshaped, test_config
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "topology.bigfleet/rack"
+ME = "shard-0"
 
 
 def zoned(**config: object) -> World:
@@ -14,6 +28,14 @@ def zoned(**config: object) -> World:
     world.provider.several(3, "a", zone="a")
     world.provider.several(3, "b", zone="b")
     return world
+
+
+def table(version: int, *, term: int = 1, default: str = "", **parts: Any) -> OwnershipTable:
+    return OwnershipTable(term, version, default, **parts)
+
+
+def domains(**owners: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple((ZONE, zone, shard) for zone, shard in owners.items())
 
 
 def test_only_machines_of_the_given_domains_are_used() -> None:
@@ -35,7 +57,7 @@ def test_with_a_coordinator_and_no_table_nothing_is_touched() -> None:
 
 def test_the_table_is_obeyed_journalled_and_survives_a_restart() -> None:
     world = zoned(with_coordinator=True)
-    world.post(ev.OwnershipReceived(3, 7, ((ZONE, "a"),), assigned_elsewhere=((ZONE, "b"),), default_owner=False))
+    world.told(term=3, table=table(7, term=3, domains=domains(a=ME, b="other")))
     operator = world.operator("c")
     operator.send(cpu("c", 6))
     world.run(30)
@@ -50,112 +72,167 @@ def test_the_first_key_with_an_assigned_value_decides() -> None:
     world = World(test_config(with_coordinator=True))
     world.provider.add("m", zone="a", labels={RACK: "r1"})
     world.provider.add("n", zone="a", labels={RACK: "r2"})
-    world.post(ev.OwnershipReceived(1, 1, ((ZONE, "a"),), assigned_elsewhere=((RACK, "r1"),), default_owner=False))
+    world.told(table=table(1, domains=((ZONE, "a", ME), (RACK, "r1", "other"))))
     world.run(5)
-    owned = {key for key, record in world.core.state.fleet.machines.items() if record.owned}
-    assert owned == {"n"}
+    assert world.owned() == {"n"}
+
+
+def test_a_domain_nobody_owns_for_now_is_not_acted_on() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, default=ME, domains=domains(a="")))
+    world.run(5)
+    assert world.owned() == {"b0", "b1", "b2"}
 
 
 def test_a_stale_term_changes_nothing() -> None:
     world = zoned(with_coordinator=True)
-    world.post(ev.OwnershipReceived(5, 1, (), default_owner=True))
+    world.told(term=5, table=table(1, term=5, default=ME))
     world.run(5)
-    world.post(ev.OwnershipReceived(4, 2, (), default_owner=False))
+    world.told(term=4, table=table(2, term=4))
     world.run(5)
     assert world.core.published.machines == 6 and world.core.published.term == 5
 
 
-def test_a_relabelled_machine_keeps_its_owner() -> None:
-    world = zoned(domain=((ZONE, "a"),))
-    world.run(2)
-    unit = world.provider.units["a0"]
-    from dataclasses import replace
-
-    unit.shape = replace(unit.shape, zone="b")
-    world.run(15)
-    assert world.core.state.fleet.machines["a0"].owned
-
-
-def test_released_machines_are_given_up_for_good_and_the_answer_repeats() -> None:
-    world = zoned()
-    operator = world.operator("c")
-    operator.send(cpu("c", 1))
-    world.run(15)
-    world.post(ev.TransferAsked("t1", 2, zone="a"))
-    world.post(ev.TransferAsked("t1", 2, zone="a"))
-    first, second = world.released
-    assert first == second and first.machines == ("a1", "a2")
-    operator.send(cpu("c", 6))
-    world.run(30)
-    assert world.provider.configured("c") == ["a0", "b0", "b1", "b2"]
-    world.crash()
-    operator.connect()
-    operator.report()
-    world.run(30)
-    assert world.provider.configured("c") == ["a0", "b0", "b1", "b2"]
-
-
-def test_only_free_machines_are_released() -> None:
-    world = zoned()
-    world.provider.several(2, "s", S.SPECULATIVE)
-    world.operator("c").send(cpu("c", 6))
-    world.run(20)
-    world.post(ev.TransferAsked("idle", 9))
-    world.post(ev.TransferAsked("slots", 9, speculative=True))
-    assert [len(released.machines) for released in world.released] == [0, 2]
-
-
 def test_an_older_version_of_the_table_changes_nothing() -> None:
     world = zoned(with_coordinator=True)
-    world.post(ev.OwnershipReceived(1, 5, (), default_owner=True))
-    world.post(ev.OwnershipReceived(1, 4, (), default_owner=False))
+    world.told(table=table(5, default=ME))
+    world.told(table=table(4))
     world.run(5)
     assert world.core.published.ownership_version == 5 and world.core.published.machines == 6
 
 
-def test_a_drain_for_another_shard_takes_the_lowest_priorities_and_keeps_the_machines_free() -> None:
-    world = World(test_config())
-    world.provider.several(3, "m")
-    operator = world.operator("c")
-    operator.send(cpu("c", 1, priority=10), cpu("c", 1, priority=500), cpu("c", 1, priority=2000))
-    world.run(20)
-    low = [key for key, each in world.core.state.fleet.machines.items() if each.stamp.priority == 10]
-    world.post(ev.DrainAsked("d1", 1000, count=1))
-    world.post(ev.DrainAsked("d1", 1000, count=1))
-    world.run(60)
+def test_the_term_outlives_a_restart_so_a_replaced_coordinator_is_not_listened_to() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(term=5, table=table(1, term=5, default=ME))
     world.crash()
-    world.run(20)
-    world.post(ev.DrainAsked("d1", 1000, count=1))
-    assert [list(each.machines) for each in world.released] == [low, low, low]
-    assert world.state_of(low[0]) == S.IDLE, "its own demand would have it, and must leave it"
-    (order,) = [each for each in operator.of(ev.ReclaimInstruction) if each.preemptor_priority == 1000]
-    assert order.nodes == (low[0],)
+    world.run(5)
+    order = CoordinatorInstruction("late", 4, UnassignDomain(ZONE, "a"))
+    assert not world.told(term=4, table=table(9, term=4), instructions=(order,))
+    assert world.core.published.term == 5 and len(world.owned()) == 6
+    assert world.told(term=5, instructions=(order,))["late"].outcome.name == "REJECTED_STALE"
 
 
-def test_a_drain_for_another_shard_spares_higher_priorities_and_a_paused_shard() -> None:
-    world = World(test_config())
-    world.provider.several(2, "m", zone="a")
-    world.operator("c").send(cpu("c", 2, priority=500))
-    world.run(20)
-    world.post(ev.DrainAsked("high", 500, count=2))
-    world.post(ev.DrainAsked("elsewhere", 1000, count=2, zone="b"))
-    world.post(ev.DrainAsked("named", 1000, machines=("m1", "unknown")))
-    assert [each.machines for each in world.released] == [(), (), ("m1",)]
-    world.post(ev.RailsSet(True, False, "test"))
-    world.post(ev.DrainAsked("paused", 1000, count=2))
-    assert world.released[-1].machines == ()
+@pytest.mark.parametrize("config", [{"domain": ((ZONE, "a"),)}, {"with_coordinator": True}])
+def test_a_relabelled_machine_keeps_its_owner_at_the_next_table_and_after_a_restart(config: dict[str, object]) -> None:
+    world = zoned(**config)
+    world.told(table=table(1, domains=domains(a=ME, b="other")))
+    world.run(2)
+    reshaped(world.provider.units["a0"], zone="b")
+    reshaped(world.provider.units["b0"], zone="a")
+    world.run(15)
+    mine = {"a0", "a1", "a2"}
+    assert world.owned() == mine
+    world.told(table=table(2, domains=domains(a=ME, b="other", c="third")))
+    assert world.owned() == mine
+    world.crash()
+    world.run(15)
+    assert world.owned() == mine
+
+
+def test_a_machine_relabelled_while_the_shard_was_down_keeps_its_owner() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, domains=domains(a=ME, b="other")))
+    world.run(15)
+    world.crash()
+    reshaped(world.provider.units["a0"], zone="b")
+    reshaped(world.provider.units["b0"], zone="a")
+    world.run(15)
+    assert world.owned() == {"a0", "a1", "a2"}
+
+
+def test_an_id_that_was_lost_and_is_sold_again_elsewhere_stays_with_its_owner() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, domains=domains(a=ME, b="other")))
+    world.run(15)
+    sold, bought = world.provider.units.pop("a0"), world.provider.units.pop("b0")
+    world.run(60)
+    assert "a0" not in world.core.state.fleet.machines
+    world.provider.add(sold.id, zone="b")
+    world.provider.add(bought.id, zone="a")
+    world.run(30)
+    world.crash()
+    world.run(15)
+    assert world.owned() == {"a0", "a1", "a2"}, "whoever never saw it gone still judges it by where it was"
+
+
+def test_a_moved_domain_takes_relabelled_machines_along() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, domains=domains(a=ME, b="other")))
+    world.run(5)
+    reshaped(world.provider.units["a0"], zone="b")
+    world.run(15)
+    world.told(table=table(2, domains=domains(a="other", b=ME)))
+    assert world.owned() == {"b0", "b1", "b2"}
+
+
+def test_machines_handed_over_count_for_the_named_provider_only() -> None:
+    world = World(test_config(providers=("p", "q"), with_coordinator=True))
+    for provider in world.providers.values():
+        provider.add("m", zone="a")
+    world.run(5)
+    moved = TableTransfer("t", Phase.ADOPTED, ME, "other", "q", ("m",))
+    world.told(table=table(1, default=ME, transfers=(moved,)))
+    kept = {(record.provider, record.owned) for record in world.core.state.fleet.all()}
+    assert kept == {("p", True), ("q", False)}
+    received = TableTransfer("t", Phase.RELEASED, "other", ME, "q", ("m",))
+    world.told(table=table(2, default="other", transfers=(received,)))
+    world.crash()
+    world.run(15)
+    kept = {(record.provider, record.owned) for record in world.core.state.fleet.all()}
+    assert kept == {("p", False), ("q", True)}
+
+
+def test_a_transfer_between_others_is_nobody_elses() -> None:
+    world = zoned(with_coordinator=True)
+    passing = TableTransfer("t", Phase.RELEASED, "second", "third", "p", ("a0",))
+    world.told(table=table(1, default=ME, transfers=(passing,)))
+    world.run(5)
+    assert "a0" not in world.owned()
+
+
+def test_domains_assigned_one_by_one_survive_a_restart() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(instructions=(CoordinatorInstruction("i", 1, AssignDomain(ZONE, "b")),))
+    world.run(5)
+    assert world.owned() == {"b0", "b1", "b2"}
+    world.crash()
+    world.run(5)
+    assert world.owned() == {"b0", "b1", "b2"}
+    again = world.told(instructions=(CoordinatorInstruction("u", 1, UnassignDomain(ZONE, "b")),))
+    assert again["u"].outcome.name == "ACCEPTED" and len(world.owned()) == 6, "no domain means no limit"
+
+
+def test_a_repeated_instruction_is_acknowledged_and_not_repeated() -> None:
+    world = zoned(with_coordinator=True)
+    assign = CoordinatorInstruction("i", 1, AssignDomain(ZONE, "b"))
+    world.told(instructions=(assign, CoordinatorInstruction("", 1, AssignDomain(ZONE, "a"))))
+    assert world.told(instructions=(assign,))["i"].reason == "duplicate-redelivery"
+    assert world.told(instructions=(CoordinatorInstruction("x", 1),))["x"].outcome.name == "REJECTED_INVALID"
+    world.run(5)
+    assert world.owned() == {"b0", "b1", "b2"}
+
+
+def test_bindings_are_honoured_without_a_table_and_after_a_restart() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, default=ME))
+    world.told(bindings=(ClusterBinding("there", "other", "10.0.0.9:7780"), ClusterBinding("here", ME)))
+    for _ in range(2):
+        there, here = world.operator("there", OLD), world.operator("here", connect=False)
+        here.connect(bound_shard_id="other")
+        there.send(cpu("there", 1))
+        here.send(cpu("here", 1))
+        world.run(20)
+        assert world.provider.configured("there") == [] and len(world.provider.configured("here")) == 1
+        world.crash()
 
 
 def test_a_cluster_of_another_shard_is_referred_there_once_it_has_no_machines_here() -> None:
     world = zoned(with_coordinator=True)
-    table = ev.OwnershipReceived(
-        1, 1, (), default_owner=True, clusters=("mine",), referrals=(("other", "10.0.0.9:7780"),)
-    )
-    world.post(ev.OwnershipReceived(1, 0, (), default_owner=True))
+    world.told(table=table(1, default=ME))
     held = world.operator("other")
     held.send(cpu("other", 1))
     world.run(20)
-    world.post(table)
+    world.told(bindings=(ClusterBinding("mine", ME), ClusterBinding("other", "shard-9", "10.0.0.9:7780")))
     assert world.core.state.sessions.of("other") is not None, "its machine keeps it here"
     held.disconnect()
     for key in list(world.core.state.fleet.bound["other"]):

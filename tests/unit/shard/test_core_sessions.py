@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract.coordination import ClusterBinding, OwnershipTable
 from tests.strategies.builders import rollup
 from tests.strategies.shard_world import OLD, S, World, cpu, test_config
 
@@ -18,7 +19,7 @@ def world_with(machines: int, **config: object) -> World:
 
 def test_hello_is_acknowledged_first_with_epoch_and_term() -> None:
     world = world_with(0)
-    world.post(ev.TermSeen(7))
+    world.told(term=7)
     operator = world.operator("c")
     world.run(0.1)
     assert operator.frames[0] == ev.Acknowledgement("hello", 7, 1)
@@ -254,12 +255,12 @@ def test_a_disconnected_cluster_keeps_its_machines_but_gets_no_new_ones() -> Non
 def test_a_cluster_claimed_by_another_shard_is_credited_but_does_not_acquire() -> None:
     world = World(test_config(with_coordinator=True))
     world.provider.several(2, "i")
-    world.post(ev.OwnershipReceived(1, 1, ()))
+    world.told(table=OwnershipTable(1, 1, "shard-0"))
     operator = world.operator("c", connect=False)
     operator.connect(bound_shard_id="shard-9")
     operator.send(cpu("c", 1))
     world.run(30)
     assert not world.provider.calls
-    world.post(ev.OwnershipReceived(1, 2, (), clusters=("c",)))
+    world.told(bindings=(ClusterBinding("c", "shard-0"),))
     world.run(15)
     assert world.provider.configured("c") == ["i0"]

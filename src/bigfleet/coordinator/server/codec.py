@@ -87,6 +87,9 @@ def instruction_to_wire(
     payload.transfer_id = subject.id
     if not payload.machine_ids:
         payload.selector.CopyFrom(_selector(subject.selector, subject.shape, subject.provider))
+    elif subject.provider:
+        # Two providers may have machines of one id.
+        payload.selector.provider = subject.provider
     if isinstance(subject, Drain):
         payload.preemptor_priority = subject.priority
         payload.preemptor_bucket = capacity_pb2.PenaltyBucket.ValueType(subject.bucket)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from bigfleet.model.session import DrainOutcome
-from bigfleet.shard.contract import frames
+from bigfleet.shard.contract import coordination, frames
 from bigfleet.shard.contract.outcomes import Level, Outcome
 
 if TYPE_CHECKING:
@@ -212,58 +212,6 @@ class RailsSet(Struct, frozen=True):
     who: str = ""
 
 
-class OwnershipReceived(Struct, frozen=True):
-    """The coordinator's full versioned table for this shard: domains it owns and machines handed to or from it.
-
-    `granted` and `withheld` are keys of machines; they win over domains. `clusters` are those bound to this shard, None
-    when the coordinator does not say.
-    """
-
-    term: int
-    version: int
-    domains: tuple[tuple[str, str], ...]
-    keys: tuple[str, ...] = ()
-    granted: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
-    assigned_elsewhere: tuple[tuple[str, str], ...] = ()
-    default_owner: bool = True
-    clusters: tuple[str, ...] | None = None
-    # Clusters of other shards, and where those are reached.
-    referrals: tuple[tuple[str, str], ...] = ()
-
-
-class TransferAsked(Struct, frozen=True):
-    """The coordinator wants machines of this kind released to another shard; answered by `TransferAnswered`.
-
-    Only free machines (Idle or Speculative, `speculative` says which) that nothing is pending on are released; a
-    repeated `transfer` gets the same answer.
-    """
-
-    transfer: str
-    count: int
-    instance_type: str = ""
-    zone: str = ""
-    speculative: bool = False
-
-
-class DrainAsked(Struct, frozen=True):
-    """The coordinator wants machines drained for demand of another shard; answered by `TransferAnswered`.
-
-    Either `machines` are named, or `count` of a kind are chosen here. A repeated `transfer` gets the same answer.
-    """
-
-    transfer: str
-    preemptor_priority: int
-    count: int = 0
-    instance_type: str = ""
-    zone: str = ""
-    machines: tuple[str, ...] = ()
-
-
-class TermSeen(Struct, frozen=True):
-    term: int
-
-
 Event = (
     SessionOpened
     | HelloRepeated
@@ -283,11 +231,13 @@ Event = (
     | StepDone
     | TimerDue
     | RailsSet
-    | OwnershipReceived
-    | TransferAsked
-    | DrainAsked
-    | TermSeen
+    | coordination.CoordinatorAnswered
 )
+
+
+# ---------------------------------------------------------------------------------------------------------- coordinator
+
+CoordinatorAnswered = coordination.CoordinatorAnswered
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
@@ -317,6 +267,8 @@ class RunStep(Struct, frozen=True):
     conditions: Conditions
     # Clusters that want to hear what capacity they could get (`StepResult.available`).
     hints: tuple[str, ...] = ()
+    # Drains the coordinator asks for: whom would the engine take (`StepResult.victims`)?
+    victims: tuple[coordination.VictimQuestion, ...] = ()
 
 
 class CallProvider(Struct, frozen=True):
@@ -429,17 +381,7 @@ class Observe(Struct, frozen=True):
 
 
 class ReportNow(Struct, frozen=True):
-    """A shortfall is old enough to tell the coordinator at once."""
-
-
-class TransferAnswered(Struct, frozen=True):
-    """The machines a transfer or a cross-shard drain took; the journal says so already.
-
-    Machines of a transfer are no longer this shard's. Those of a drain still are, until a transfer asks for them.
-    """
-
-    transfer: str
-    machines: tuple[str, ...]
+    """Something cannot wait for the next report: a shortfall grew old, or an instruction has its answer."""
 
 
 Instruction = (
@@ -456,7 +398,6 @@ Instruction = (
     | Count
     | Observe
     | ReportNow
-    | TransferAnswered
 )
 
 

@@ -1,7 +1,8 @@
 """Shortfalls as they are told: one per fingerprint, deficits summed, the oldest age; by priority, then age.
 
 The engine keeps one per row of demand, of which there may be many thousands; they are folded in columns and only what
-is told is rendered. A cluster or group is named where all rows of the fingerprint agree on it.
+is told is rendered. A cluster or group is named where all rows of the fingerprint agree on it. Counted demand is told
+per unit too, because units of two sizes do not add up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from bigfleet.engine.demand.rows import PLAIN
 from bigfleet.engine.outcome.shortfall import ShortfallBatch
+from bigfleet.engine.results import UnmetReason
 from bigfleet.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -40,6 +42,11 @@ class Short:
     escalated: bool
     topology_constrained: bool
     rows: int
+    # Where demand is counted: the unit, how many of it are missing, how many of those are on their way, and why.
+    min_unit: str = ""
+    units: int = 0
+    coming: int = 0
+    cause: UnmetReason = UnmetReason.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +65,12 @@ def folded(table: Rows[Shortfall] | Shorts) -> tuple[Short, ...]:
 
 
 def _listed(rows: Iterable[Shortfall]) -> list[Short]:
-    found: dict[str, Short] = {}
+    found: dict[tuple[str, str], Short] = {}
     for row in rows:
         key = row.key
-        known = found.get(key.fingerprint)
-        found[key.fingerprint] = Short(
+        place = (key.fingerprint, key.min_unit if row.units else "")
+        known = found.get(place)
+        found[place] = Short(
             key.fingerprint,
             key.cluster if known is None or known.cluster == key.cluster else "",
             key.group if known is None or known.group == key.group else "",
@@ -73,6 +81,10 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
             row.escalated or (known is not None and known.escalated),
             row.topology_constrained or (known is not None and known.topology_constrained),
             1 if known is None else known.rows + 1,
+            place[1],
+            row.units + (0 if known is None else known.units),
+            row.coming + (0 if known is None else known.coming),
+            row.cause if known is None or known.since > row.since else known.cause,
         )
     return list(found.values())
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from msgspec import Struct, structs
 
 from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall, Verdict
+from bigfleet.shard.contract.coordination import Ranking
 from bigfleet.shard.contract.shortfalls import Shorts, folded
+from bigfleet.shard.contract.victims import victims_for
 
 if TYPE_CHECKING:
     from bigfleet.engine import Engine
@@ -57,6 +59,7 @@ class StepResult(Struct, frozen=True):
     rollups: Mapping[str, RollupOutcome]
     deferred: int
     capped: int
+    victims: Mapping[str, Ranking] = {}
 
     def rendered(self) -> StepResult:
         """The same with rows made and shortfalls folded, so that whoever handles it does not have to."""
@@ -77,4 +80,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         result.rollups,
         int(result.deferred),
         int(result.capped),
+        {each.transfer: victims_for(engine.copy(), each, wanted.policy, wanted.now) for each in wanted.victims},
     )

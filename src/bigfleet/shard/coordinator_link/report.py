@@ -6,8 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bigfleet.model.machine import BOUND, MachineState
+from bigfleet.model.names import REFERRALS
 from bigfleet.operator.need_codec import requirements_to_wire
 from bigfleet.shard.coordinator_link.link import Standing
+from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.read.views import capacity_type
 from bigfleet.wire import capacity_pb2, coordinator_pb2, provider_pb2
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from bigfleet.shard.contract.shortfalls import Short
     from bigfleet.shard.core.core import ShardCore
+    from bigfleet.shard.core.published import ClusterView
+    from bigfleet.shard.core.state.counts import FreeKind
 
 SHORTFALLS_REPORTED = 100
 _FREE = (MachineState.IDLE, MachineState.SPECULATIVE)
@@ -25,11 +29,17 @@ _SECOND = 1_000_000_000
 def standing_of(core: ShardCore, now: int) -> Standing:
     """What a report says now."""
     published = core.published
+    summary = _summary(published.cells)
+    for kind, count in sorted(core.read.free_kinds().items(), key=lambda each: (each[0][:7], each[0][7].canonical)):
+        _free_cell(summary, kind, count)
     return Standing(
-        _summary(published.cells),
+        summary,
         [_shortfall(core, each, now) for each in published.shortfalls[:SHORTFALLS_REPORTED]],
-        [_cluster(core, view.name, view.connected, view.machines) for view in core.read.clusters()],
+        [_cluster(core, view) for view in core.read.clusters()],
         published.ownership_version,
+        published.term,
+        core.read.acks(),
+        tuple(health.name for health in published.providers),
     )
 
 
@@ -37,7 +47,7 @@ def _summary(cells: Mapping[tuple[str, str, int, int], int]) -> coordinator_pb2.
     types: Counter[str] = Counter()
     zones: Counter[str] = Counter()
     summary = coordinator_pb2.ShardSummary()
-    for (instance_type, zone, kind, state), count in sorted(cells.items()):
+    for (instance_type, zone, _, state), count in sorted(cells.items()):
         summary.total_machines += count
         if instance_type:
             types[instance_type] += count
@@ -45,16 +55,23 @@ def _summary(cells: Mapping[tuple[str, str, int, int], int]) -> coordinator_pb2.
             zones[zone] += count
         if state in _FREE:
             summary.free_machines += count
-            summary.free_cells.add(
-                instance_type=instance_type,
-                zone=zone,
-                state=provider_pb2.MachineState.ValueType(state),
-                capacity_type=capacity_type(kind),
-                count=count,
-            )
     summary.per_instance_type_counts.update(types)
     summary.per_zone_counts.update(zones)
     return summary
+
+
+def _free_cell(summary: coordinator_pb2.ShardSummary, kind: FreeKind, count: int) -> None:
+    summary.free_cells.add(
+        instance_type=kind.instance_type,
+        zone=kind.zone,
+        state=provider_pb2.MachineState.ValueType(kind.state),
+        capacity_type=capacity_type(kind.capacity_type),
+        count=count,
+        allocatable=kind.allocatable.to_wire(),
+        price_per_hour=kind.price,
+        interruption_probability=kind.probability,
+        provider=kind.provider,
+    )
 
 
 def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Shortfall:
@@ -67,7 +84,11 @@ def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Short
         fingerprint=short.fingerprint,
         age_seconds=max(0, now - short.since) // _SECOND,
         topology_constrained=short.topology_constrained,
+        units=short.units,
+        coming=short.coming,
+        cause=short.cause.name.lower() if short.cause else "",
     )
+    made.min_unit.update(parse_canonical(short.min_unit).to_wire())
     made.deficit.resources.update(short.deficit.to_wire())
     profile = core.read.profile(short.fingerprint, short.cluster)
     if profile is not None:
@@ -76,12 +97,11 @@ def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Short
     return made
 
 
-def _cluster(
-    core: ShardCore, name: str, connected: bool, machines: Mapping[int, int]
-) -> coordinator_pb2.ReportedCluster:
+def _cluster(core: ShardCore, view: ClusterView) -> coordinator_pb2.ReportedCluster:
     return coordinator_pb2.ReportedCluster(
-        cluster_id=name,
-        connected=connected,
-        bound_machines=sum(count for state, count in machines.items() if state in BOUND),
-        claimed_shard_id=core.read.claimed_shard(name),
+        cluster_id=view.name,
+        connected=view.connected,
+        bound_machines=sum(count for state, count in view.machines.items() if state in BOUND),
+        claimed_shard_id=core.read.claimed_shard(view.name),
+        follows_referrals=REFERRALS in view.capabilities,
     )

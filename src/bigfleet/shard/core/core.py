@@ -21,7 +21,7 @@ from bigfleet.shard.contract.events import (
     CallFailed,
     CloseCode,
     CloseSession,
-    DrainAsked,
+    CoordinatorAnswered,
     DrainReported,
     Event,
     HelloRepeated,
@@ -31,7 +31,6 @@ from bigfleet.shard.contract.events import (
     ListFailed,
     MachineRead,
     NodeReported,
-    OwnershipReceived,
     RailsSet,
     ReadFailed,
     ReclaimAcked,
@@ -42,15 +41,12 @@ from bigfleet.shard.contract.events import (
     SessionOpened,
     SessionWritable,
     StepDone,
-    TermSeen,
     TimerDue,
-    TransferAsked,
 )
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.shortfalls import Short, folded
 from bigfleet.shard.core.actions.call_queue import LANE_TIMER
 from bigfleet.shard.core.actions.call_queue import TIMER as OPERATION_TIMER
-from bigfleet.shard.core.actions.cross_drains import CrossDrains
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.empty_first import Twins
 from bigfleet.shard.core.actions.executor import Executor
@@ -58,11 +54,15 @@ from bigfleet.shard.core.actions.resume import Resume
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.coordination.bindings import Bindings
+from bigfleet.shard.core.coordination.coordination import Coordination
+from bigfleet.shard.core.coordination.cross_drains import CrossDrains
+from bigfleet.shard.core.coordination.ownership import Ownership
+from bigfleet.shard.core.coordination.releases import Releases
 from bigfleet.shard.core.cycle import TIMER as CYCLE_TIMER
 from bigfleet.shard.core.cycle import Cycle
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
-from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.published import Published
@@ -70,6 +70,7 @@ from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
 from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
 from bigfleet.shard.core.reconcile import Reconcile
+from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.operations import Stage
 from bigfleet.shard.core.state.outbox import Renderer
 from bigfleet.shard.core.state.sessions import Session
@@ -91,14 +92,19 @@ class ShardCore:
         self.executor = Executor(
             state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
         )
-        self.cross_drains = CrossDrains(state, self.executor, boot)
+        drains = CrossDrains(state, self.executor, self.nodes, boot)
+        releases = Releases(state, self.ownership, boot, drains.keeps)
+        self.bindings = Bindings(state, self.demand, boot)
+        self.coordination = Coordination(state, self.ownership, releases, drains, self.bindings, boot)
         self.resume = Resume(state, self.executor, boot)
-        self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
+        self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self._appeared)
         self.hints = Hints(state, self.demand)
         self._frames = Renderer(
             self.nodes.render, self.hints.render, self.nodes.members, self.executor.bootstraps.still_wanted
         )
-        self.cycle = Cycle(state, self.demand, self.executor, self.reconcile, self.rails, self.hints)
+        self.cycle = Cycle(
+            state, self.demand, self.executor, self.reconcile, self.rails, self.hints, victims=drains.questions
+        )
         self._last = LastStep()
         self.read = ReadModel(
             state,
@@ -112,6 +118,7 @@ class ShardCore:
             self.reconcile,
             self.cycle,
             self._last,
+            self.coordination,
         )
         self._due: dict[str, Callable[[str], None]] = {
             OPERATION_TIMER: self.executor.overdue,
@@ -192,14 +199,8 @@ class ShardCore:
                 self._close(event)
             case RailsSet():
                 self._switch(event)
-            case OwnershipReceived():
-                self._owned(event)
-            case TransferAsked():
-                self.ownership.release(event)
-            case DrainAsked():
-                self.cross_drains.carry_out(event, self._last.cycle)
-            case TermSeen():
-                self.state.fencing.accept_term(event.term)
+            case CoordinatorAnswered():
+                self._answered(event)
             case _:
                 assert_never(event)
 
@@ -208,12 +209,19 @@ class ShardCore:
         if event.complete and event.full:
             self.resume.finish(event.provider)
 
-    def _owned(self, event: OwnershipReceived) -> None:
-        self.ownership.receive(event)
-        if self.ownership.table is event and event.clusters is not None:
-            self.demand.bind(frozenset(event.clusters))
-            for session in list(self.state.sessions):
-                self._refer(session)
+    def _appeared(self, record: Record) -> None:
+        self.coordination.appeared(record)
+        self.resume(record)
+
+    def _answered(self, event: CoordinatorAnswered) -> None:
+        """The coordinator's word; its switches last, so that what it asks for is judged by those in force before."""
+        if not self.coordination.heard(event):
+            return
+        for session in list(self.state.sessions):
+            self._refer(session)
+        if event.switches is not None:
+            switches = event.switches
+            self._switch(RailsSet(switches.paused, switches.dry_run, switches.who or "coordinator"))
 
     def _timers(self) -> None:
         while (timer := self.state.timers.take(self.state.now)) is not None:
@@ -240,7 +248,7 @@ class ShardCore:
 
     def _refer(self, session: Session) -> None:
         """Send a cluster of another shard there, once nothing binds it to this one and its operator can be sent."""
-        address = self.ownership.referrals.get(session.cluster, "")
+        address = self.bindings.referrals.get(session.cluster, "")
         if address and session.can(REFERRALS) and not self.state.fleet.bound.get(session.cluster):
             message = f"cluster {session.cluster} is served by another shard, at {address}"
             self.state.turn.emit(CloseSession(session.id, CloseCode.FAILED_PRECONDITION, message, address))
@@ -275,6 +283,8 @@ class ShardCore:
         last.result, last.at, last.cycle = result, state.now, event.step
         self.demand.settle(result.rollups)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
+        if result.victims:
+            self.coordination.decided(result.victims, event.step)
         last.shortfalls = folded(result.shortfalls)
         if not state.halted:
             self.emission.take_back_drains(self.executor, result.verdicts)

@@ -6,8 +6,11 @@ two at a time: what changes meanwhile waits for the next one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.policy import IdleHold, Policy
+from bigfleet.shard.contract.coordination import VictimQuestion
 from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.clusters.demand import Demand
@@ -32,6 +35,7 @@ class Cycle:
         reconcile: Reconcile,
         rails: Rails,
         hints: Hints,
+        victims: Callable[[], tuple[VictimQuestion, ...]] = tuple,
     ) -> None:
         self._state = state
         self._demand = demand
@@ -39,6 +43,7 @@ class Cycle:
         self._reconcile = reconcile
         self._rails = rails
         self._hints = hints
+        self._victims = victims
         self._policy = state.config.policy()
         self.number = 0
         self.running = False
@@ -104,6 +109,7 @@ class Cycle:
                 policy=self._effective_policy(),
                 conditions=self.conditions,
                 hints=self._hints.ask(),
+                victims=self._victims(),
             )
         )
 

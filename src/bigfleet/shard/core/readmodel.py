@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bigfleet.engine.results import Action, NeedKey, Verdict
+from bigfleet.model.machine import MachineState
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
+from bigfleet.shard.contract.coordination import Ack
 from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.shortfalls import Short
@@ -18,16 +21,17 @@ from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.coordination.coordination import Coordination
+from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.cycle import Cycle
 from bigfleet.shard.core.inputs import snapshot_step
-from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.published import ClusterView, MachineView, ProviderHealth, Published
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.shortage_probe import Line, probe_lines
 from bigfleet.shard.core.state.backoff import breakers
-from bigfleet.shard.core.state.counts import MICRO
+from bigfleet.shard.core.state.counts import MICRO, FreeKind, free_kind
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.operations import Operation
 from bigfleet.shard.core.state.state import ShardState
@@ -59,6 +63,7 @@ class ReadModel:
     reconcile: Reconcile
     cycle: Cycle
     last: LastStep
+    coordination: Coordination
 
     def publish(self) -> Published:
         """This moment as one value."""
@@ -145,6 +150,18 @@ class ReadModel:
     def known_clusters(self) -> frozenset[str]:
         """Clusters that ever spoke here, or have machines."""
         return frozenset((*self.demand.clusters, *self.state.sessions.seen, *self.state.fleet.bound))
+
+    def free_kinds(self) -> dict[FreeKind, int]:
+        """Free machines by kind, without those that are kept for a transfer: what other shards may ask for."""
+        free = Counter(+self.state.fleet.counts.free)
+        for record in self.coordination.kept():
+            if record.owned and record.state in (MachineState.IDLE, MachineState.SPECULATIVE):
+                free[free_kind(record.shape, record.state)] -= 1
+        return dict(+free)
+
+    def acks(self) -> tuple[Ack, ...]:
+        """What the coordinator has still to be told about its instructions."""
+        return self.coordination.acks
 
     def claimed_shard(self, cluster: str) -> str:
         """The shard a connected operator believes to belong to."""

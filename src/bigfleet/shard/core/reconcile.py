@@ -20,10 +20,10 @@ from bigfleet.model.machine import BOUND, CALL_DURING
 from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.executor import REJECTED, Executor
+from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
-from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
 from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED
@@ -174,6 +174,7 @@ class Reconcile:
             view.horizon = max(view.horizon, view.began)
             self._forget_old_answers(view.name, view.horizon)
         view.seen = set()
+        self._ownership.seen_all()
         self._state.fleet.compact()
         self._next_list(view, wait)
 
@@ -217,6 +218,7 @@ class Reconcile:
             return
         if event.record is not None:
             self.sighting(event.provider, event.record, event.began, again=True)
+            self._ownership.seen_all()
             return
         record = self._state.fleet.find(event.provider, event.machine)
         if record is None:
@@ -290,17 +292,19 @@ class Reconcile:
             return
         failed = listed.state == FAILED
         bound = failed or listed.state in BOUND
+        owned, home = self._ownership.admit(provider, listed.id, listed.shape)
         record = fleet.add(
             key,
             listed.id,
             listed.state,
             listed.shape,
-            owned=self._ownership.owns(key, listed.shape),
+            owned=owned,
             cluster=listed.cluster if bound else "",
             stamp=self._stamp(key, NO_STAMP, listed) if bound else NO_STAMP,
             host=listed.host,
             error=listed.last_error if failed else "",
         )
+        record.home = home
         self._lifecycle.appeared(record)
         self._resume(record)
         self._watch(record)

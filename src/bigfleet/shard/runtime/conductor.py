@@ -78,7 +78,6 @@ class Conductor:
         log: Any = None,
         on_report: Callable[[], None] = lambda: None,
         on_handled: Callable[[ev.Event, float, float], None] = lambda event, seconds, worked: None,
-        on_released: Callable[[ev.TransferAnswered], None] = lambda released: None,
     ) -> None:
         self.core = core
         self.clock = clock
@@ -91,7 +90,6 @@ class Conductor:
         self._log = log if log is not None else structlog.get_logger(__name__)
         self._on_report = on_report
         self._on_handled = on_handled
-        self._on_released = on_released
         self._events: deque[tuple[ev.Event, asyncio.Future[None] | None]] = deque()
         self._arrived = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -260,8 +258,6 @@ class Conductor:
                 self._streams().close(instruction.session, instruction.code, instruction.message, instruction.referral)
             case ev.ReportNow():
                 self._on_report()
-            case ev.TransferAnswered():
-                self._on_released(instruction)
             case ev.Journal() | ev.Audit():
                 pass  # written with the batch
             case _:

@@ -81,7 +81,8 @@ class Demand:
         self._running: dict[str, Submitted] = {}
         self._held: dict[str, Rollup] = {}
         self._links: dict[str, bool] = {}
-        self._bound_here: frozenset[str] | None = None
+        self._bound_here: frozenset[str] = frozenset()
+        self._bound_elsewhere: frozenset[str] = frozenset()
         # Clusters without a stream → since when; and those the engine has still to forget.
         self._away: dict[str, int] = {}
         self._forgotten: tuple[str, ...] = ()
@@ -106,22 +107,19 @@ class Demand:
     def disconnect(self, cluster: str) -> None:
         self._link(cluster)
 
-    def bind(self, clusters: frozenset[str]) -> None:
-        """The coordinator says which clusters are this shard's."""
-        if clusters == self._bound_here:
-            return
-        self._bound_here = clusters
+    def bind(self, here: frozenset[str], elsewhere: frozenset[str]) -> None:
+        """The coordinator says which clusters are this shard's, and which are not."""
+        self._bound_here, self._bound_elsewhere = here, elsewhere
         for session in self._state.sessions:
             self._link(session.cluster)
 
     def may_acquire(self, cluster: str) -> bool:
-        """Connected, and not claimed by another shard while nobody can say whose it is."""
+        """Connected, and this shard's; where nobody said whose it is, not claimed by another."""
         session = self._state.sessions.of(cluster)
-        if session is None:
+        if session is None or cluster in self._bound_elsewhere:
             return False
-        if self._bound_here is not None:
-            return cluster in self._bound_here
-        return session.bound_shard in ("", self._state.config.id) or not self._state.config.with_coordinator
+        mine = session.bound_shard in ("", self._state.config.id) or not self._state.config.with_coordinator
+        return cluster in self._bound_here or mine
 
     @property
     def has_changes(self) -> bool:

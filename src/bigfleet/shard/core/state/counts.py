@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.model.billing import is_billed
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import bucket_for
+from bigfleet.model.resources import Resources
 
 MICRO = 1_000_000
 _COMPACT_AT = 4096
@@ -23,16 +24,38 @@ Standing = tuple[MachineState, str, Shape, Stamp, str]
 Change = tuple[Standing | None, Standing | None]
 
 
+_FREE = (MachineState.IDLE, MachineState.SPECULATIVE)
+
+
+class FreeKind(NamedTuple):
+    """What a free machine is to somebody who looks for one."""
+
+    provider: str
+    instance_type: str
+    zone: str
+    capacity_type: int
+    state: int
+    price: float
+    probability: float
+    allocatable: Resources
+
+
+def free_kind(shape: Shape, state: int) -> FreeKind:
+    what = (shape.provider, shape.instance_type, shape.zone, shape.capacity_type)
+    return FreeKind(*what, int(state), shape.price, shape.probability, shape.allocatable)
+
+
 class Counts:
     """Sums over the machines a shard owns."""
 
     def __init__(self) -> None:
         # Keys: (state, capacity type, interruption bucket); (type, zone, capacity type, state); (cluster, state);
-        # cluster, counting millionths of a dollar per hour.
+        # cluster, counting millionths of a dollar per hour; kinds of free machines, as others would ask for them.
         self.states: Counter[tuple[int, int, int]] = Counter()
         self.cells: Counter[tuple[str, str, int, int]] = Counter()
         self.clusters: Counter[tuple[str, int]] = Counter()
         self.dollars: Counter[str] = Counter()
+        self.free: Counter[FreeKind] = Counter()
         self._limit = _COMPACT_AT
 
     def enter(self, changes: Iterable[Change]) -> None:
@@ -57,6 +80,8 @@ class Counts:
         kind = shape.capacity_type
         self.states[state, kind, bucket_for(stamp.interruption_dollars)] += number
         self.cells[shape.instance_type, shape.zone, kind, state] += number
+        if state in _FREE:
+            self.free[free_kind(shape, state)] += number
         if cluster:
             self.clusters[cluster, state] += number
         if is_billed(kind, has_host=host != ""):
@@ -64,7 +89,7 @@ class Counts:
 
     def compact(self) -> None:
         """Drop what is no longer there, once it may be much."""
-        counts: tuple[Counter[Any], ...] = (self.states, self.cells, self.clusters, self.dollars)
+        counts: tuple[Counter[Any], ...] = (self.states, self.cells, self.clusters, self.dollars, self.free)
         if sum(map(len, counts)) > self._limit:
             for count in counts:
                 for key in [key for key, number in count.items() if not number]:

@@ -48,7 +48,7 @@ def batch_of(
 class Record:
     """One machine as the shard sees it; `known` tells whether the engine has been told of it."""
 
-    __slots__ = ("cluster", "error", "host", "id", "key", "known", "owned", "shape", "stamp", "state")
+    __slots__ = ("cluster", "error", "home", "host", "id", "key", "known", "owned", "shape", "stamp", "state")
 
     def __init__(self, key: str, id: str, state: MachineState, shape: Shape, owned: bool) -> None:
         self.key = key
@@ -60,6 +60,8 @@ class Record:
         self.cluster = ""
         self.stamp = NO_STAMP
         self.error = ""
+        # Where it stood when it was first seen: the labels its owner is judged by.
+        self.home: tuple[tuple[str, str], ...] = ()
         self.known = False
 
     @property
@@ -86,6 +88,9 @@ class Interned(Generic[T]):
 
     def __call__(self, value: T) -> T:
         return self._values.setdefault(value, value)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._values)
 
     @property
     def crowded(self) -> bool:
@@ -220,6 +225,10 @@ class Fleet:
     def has_changes(self) -> bool:
         return bool(self._changed or self._gone)
 
+    def shapes(self) -> Iterator[Shape]:
+        """Every shape some machine has, and a few that one had lately."""
+        return iter(self._shapes)
+
     def intern_shape(self, shape: Shape) -> Shape:
         return self._shapes(shape)
 
@@ -299,7 +308,7 @@ class Fleet:
             if record.cluster:
                 bound.setdefault(record.cluster, set()).add(record.key)
         recounted.enter([(None, record.standing) for record in self.machines.values()])
-        for name in ("states", "cells", "clusters", "dollars"):
+        for name in ("states", "cells", "clusters", "dollars", "free"):
             kept, counted = (+getattr(counts, name) for counts in (self.counts, recounted))
             assert kept == counted, f"count {name} is {kept}, the records say {counted}"
         assert self.by_provider == by_provider, "the count by provider is out of step"

@@ -1,0 +1,1 @@
+"""The coordinator's word and what follows: terms, ownership, machines given away, drains for others, bindings."""

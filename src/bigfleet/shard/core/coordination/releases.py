@@ -1,0 +1,124 @@
+"""Machines this shard gives away: it stops acting on them, journals that, and only then names them to the
+coordinator.
+
+Asked again for the same transfer it gives the same answer. A transfer that a later table no longer has was called
+off, and its machines are judged by the table again; one that the table shows as released needs no note of its own any
+more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from bigfleet.model.machine import MachineState
+from bigfleet.shard.contract.coordination import AckOutcome, LetGo, Phase, Selector
+from bigfleet.shard.contract.events import JournalState, Table
+from bigfleet.shard.core.coordination.ownership import Ownership
+from bigfleet.shard.core.machines.matching import attribute
+from bigfleet.shard.core.state.fleet import Record
+from bigfleet.shard.core.state.state import ShardState
+
+ROW = "transfer/"
+
+# Provider and the provider's own id.
+Name = tuple[str, str]
+Answer = tuple[AckOutcome, str, tuple[str, ...]]
+
+
+class Releases:
+    """Answers the coordinator's requests for machines. `kept` tells those that were drained for another shard."""
+
+    def __init__(
+        self, state: ShardState, ownership: Ownership, boot: JournalState, kept: Callable[[Record], bool]
+    ) -> None:
+        self._state = state
+        self._ownership = ownership
+        self._kept = kept
+        self._notes: dict[str, tuple[Name, ...]] = {}
+        for (table, key), row in sorted(boot.rows.items()):
+            if table == Table.OWNERSHIP and key.startswith(ROW):
+                self._notes[key.removeprefix(ROW)] = tuple((str(each[0]), str(each[1])) for each in json.loads(row))
+        for machines in self._notes.values():
+            ownership.give_up(machines)
+
+    def let_go(self, asked: LetGo) -> Answer:
+        """Give machines up, and which; FAILED asks to be asked again."""
+        if not asked.transfer or asked.donor not in ("", self._state.config.id):
+            # A coordinator that names no transfer only keeps books.
+            return AckOutcome.ACCEPTED, "", ()
+        known = self._notes.get(asked.transfer)
+        if known is not None:
+            return AckOutcome.ACCEPTED, "", tuple(id for _, id in known)
+        proposed = self._ownership.transfer(asked.transfer)
+        if proposed is None or proposed.phase != Phase.PROPOSED:
+            return AckOutcome.FAILED, f"transfer {asked.transfer} is not proposed in the table this shard has", ()
+        if self._state.halted:
+            return AckOutcome.FAILED, "actuation is paused", ()
+        chosen = self._named(asked) if asked.machines else self._selected(asked.selector, _wanted(asked))
+        if chosen is None:
+            return AckOutcome.FAILED, "some of the machines are not free yet", ()
+        if chosen:
+            self._note(asked.transfer, tuple((record.provider, record.id) for record in chosen))
+        return AckOutcome.ACCEPTED, "", tuple(record.id for record in chosen)
+
+    def compare(self) -> None:
+        """A table arrived: notes it replaces, or whose transfer was called off, are over."""
+        for transfer in list(self._notes):
+            listed = self._ownership.transfer(transfer)
+            if listed is None or listed.phase != Phase.PROPOSED:
+                machines = self._notes.pop(transfer)
+                self._state.turn.erase(Table.OWNERSHIP, ROW + transfer)
+                self._ownership.take_back(machines)
+
+    def _note(self, transfer: str, machines: tuple[Name, ...]) -> None:
+        self._notes[transfer] = machines
+        self._state.turn.write(Table.OWNERSHIP, ROW + transfer, json.dumps(machines))
+        self._ownership.give_up(machines)
+
+    def _named(self, asked: LetGo) -> list[Record] | None:
+        """Those of the named machines that are free; None while one is still on its way to being so."""
+        fleet, chosen = self._state.fleet, []
+        for id in asked.machines:
+            providers = (asked.selector.provider,) if asked.selector.provider else self._state.config.providers
+            found = [record for each in providers if (record := fleet.find(each, id)) is not None and record.owned]
+            # Two providers may have the id: the machine that was drained for this is meant, else neither.
+            record = next(iter([each for each in found if self._kept(each)] or found[: len(found) == 1]), None)
+            if record is None:
+                continue
+            busy = self._state.operations.on(record.key) is not None
+            if busy or record.state in (MachineState.DRAINING, MachineState.DELETING):
+                return None
+            if record.state == _wanted(asked):
+                chosen.append(record)
+        return chosen
+
+    def _selected(self, selector: Selector, wanted: MachineState) -> list[Record]:
+        """Free machines of a kind, those first that this shard would use last: the dearest, the latest ids."""
+        fits = [record for record in self._state.fleet.all() if self._fits(record, selector, wanted)]
+        fits.sort(key=lambda record: (record.shape.price, record.key), reverse=True)
+        return fits[: selector.count]
+
+    def _fits(self, record: Record, selector: Selector, wanted: MachineState) -> bool:
+        shape = record.shape
+        return (
+            record.state == wanted
+            and record.owned
+            and selector.instance_type in ("", shape.instance_type)
+            and selector.zone in ("", shape.zone)
+            and selector.provider in ("", shape.provider)
+            and shape.allocatable.covers(selector.min_unit)
+            and all(each.matches(attribute(record.key, shape, each.key)) for each in selector.requirements)
+            and self._state.operations.on(record.key) is None
+            and not self._kept(record)
+            and (bool(selector.provider) or self._unique(record))
+        )
+
+    def _unique(self, record: Record) -> bool:
+        """Whether the id alone names it."""
+        others = (each for each in self._state.config.providers if each != record.provider)
+        return all(self._state.fleet.find(each, record.id) is None for each in others)
+
+
+def _wanted(asked: LetGo) -> MachineState:
+    return MachineState.SPECULATIVE if asked.speculative else MachineState.IDLE
