@@ -65,6 +65,7 @@ from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.ownership import Ownership
 from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.core.machines.rereads import Rereads
+from bigfleet.shard.core.machines.visibility import TIMER as VISIBILITY_TIMER
 from bigfleet.shard.core.published import Published
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
@@ -92,7 +93,7 @@ class ShardCore:
             state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
         )
         self.cross_drains = CrossDrains(state, self.executor, boot)
-        self.resume = Resume(state, self.executor, boot)
+        self.resume = Resume(state, self.executor, boot, expect=lambda id, shape: self.reconcile.expect(id, shape))
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
         self.hints = Hints(state, self.demand)
         self._frames = Renderer(
@@ -118,6 +119,7 @@ class ShardCore:
             LIST_TIMER: self.reconcile.begin,
             REREAD_TIMER: self.rereads.due,
             WATCH: self.reconcile.overdue,
+            VISIBILITY_TIMER: self.executor.unseen,
             # Being awake is enough: calls and steps that are due follow every event.
             LANE_TIMER: lambda _: None,
             CYCLE_TIMER: lambda _: None,

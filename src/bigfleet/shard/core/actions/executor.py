@@ -29,6 +29,7 @@ from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_of
+from bigfleet.shard.core.machines.visibility import Visibility
 from bigfleet.shard.core.state.backoff import delay, kind_of
 from bigfleet.shard.core.state.enum_aliases import (
     AWAITING,
@@ -93,7 +94,8 @@ class Executor:
         self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
         self.drains = Drains(state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain)
         self.failures = LocalFailures(state.config.stuck_hold)
-        self.departures = Departures(state, lifecycle, self.failures)
+        self.visibility = Visibility(state)
+        self.departures = Departures(state, lifecycle, self.failures, self.visibility)
         self.cannot_delete: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -151,10 +153,11 @@ class Executor:
         self._lifecycle.move(operation.machine, CONFIGURING, why, cluster=operation.cluster, stamp=stamp, wake=False)
         self.bootstraps.begin(operation)
 
-    def _journal(self, operation: Operation) -> None:
+    def _journal(self, operation: Operation, *, acknowledged: bool = False) -> None:
         config = self._state.config
         longest = config.transition_timeout(CREATE) + config.transition_timeout(CONFIGURE) + config.bootstrap_timeout
-        intents.write(self._state.turn, operation, self._state.now + longest)
+        now = self._state.now
+        intents.write(self._state.turn, operation, now + longest, now, lazy=acknowledged)
 
     # --------------------------------------------------------------------------------------------------------- answers
 
@@ -173,12 +176,21 @@ class Executor:
             self._fail(operation, Outcome.PROVIDER_ERROR, f"ack rejected: {detail}")
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
+        self._acknowledged(operation)
         if listed.state == PASSAGES[operation.call].before:
             raced = operation.call == CONFIGURE
             outcome = Outcome.RACED_TO_IDLE if raced else Outcome.TRANSITION_ERROR
             self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
         elif not self._advance(operation, listed):
             self._fail(operation, Outcome.TRANSITION_ERROR, f"the provider shows {_seen(listed)}")
+
+    def _acknowledged(self, operation: Operation) -> None:
+        """A purchase the provider took may take its time to be seen; any other answer is a sighting."""
+        if operation.call == CREATE:
+            self.visibility.acknowledged(operation.machine.key, self._state.now)
+            self._journal(operation, acknowledged=True)
+        else:
+            self.visibility.ends(operation.machine.key)
 
     def call_failed(self, event: CallFailed) -> None:
         operation = self.calls.answered(event.op)
@@ -200,19 +212,26 @@ class Executor:
                 cluster=operation.cluster,
             )
             self._fail(operation, Outcome.FENCED, error, stuck=True)
+        elif failure == Failure.NOT_FOUND and self.visibility.hidden(record.key):
+            self._retry_later(operation)
         elif failure == Failure.NOT_FOUND:
+            if operation.call == CREATE:
+                self._after_failure(operation, error)
             self.lost(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
             self.departures.gone(record, "the provider does not know it")
         elif failure == Failure.UNIMPLEMENTED and operation.call == DELETE:
             self.cannot_delete.add(record.provider)
             self._back(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
         elif failure in _RETRIED and self._may_retry(operation):
-            operation.to(Stage.RETRYING)
-            config = state.config
-            wait = delay(config.retry_delay, config.retry_delay_max, operation.attempts, record.key)
-            state.timers.arm(TIMER, record.key, state.now + wait)
+            self._retry_later(operation)
         else:
             self._fail(operation, Outcome.TIMED_OUT if failure == Failure.DEADLINE else Outcome.PROVIDER_ERROR, error)
+
+    def _retry_later(self, operation: Operation) -> None:
+        state, key = self._state, operation.machine.key
+        operation.to(Stage.RETRYING)
+        wait = delay(state.config.retry_delay, state.config.retry_delay_max, operation.attempts, key)
+        state.timers.arm(TIMER, key, state.now + wait)
 
     def _may_retry(self, operation: Operation) -> bool:
         """A provider that is away as a whole does not use up an operation's attempts, only its time."""
@@ -239,6 +258,19 @@ class Executor:
             self._rest(operation, detail)
         self._finish(operation, Outcome.PROVIDER_ERROR if undone else Outcome.STALE, f"{operation.call}: {detail}")
         return False
+
+    def unseen(self, machine: str) -> None:
+        """The visibility window of a machine is over."""
+        why = self.visibility.overdue(machine)
+        record = self._state.fleet.machines.get(machine)
+        if not why or record is None:
+            return
+        operation = self._state.operations.on(machine)
+        self._state.breakers.failed(kind_of(record.shape), self._state.now, why)
+        self._state.machine_rests.failed(machine, self._state.now, why)
+        if operation is not None:
+            self.lost(operation, Outcome.PROVIDER_ERROR, f"{CREATE}: {why}")
+        self.departures.gone(record, why)
 
     def lost(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """The machine is gone from under the operation."""
