@@ -225,7 +225,7 @@ async def test_the_ownership_table_is_read_from_this_shards_side() -> None:
             default_owner=False,
             clusters=("c-1",),
         )
-        assert listener.of(ev.RailsSet) == [ev.RailsSet(True, False, "bigfleet://admin")]
+        assert listener.of(ev.RailsSet) == [ev.RailsSet(True, False, "bigfleet://admin", from_coordinator=True)]
 
 
 async def test_a_transfer_is_acknowledged_with_the_machines_the_core_let_go() -> None:

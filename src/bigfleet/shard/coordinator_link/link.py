@@ -203,7 +203,13 @@ class CoordinatorLink:
             await self._poster.ask(self._ownership(answer))
         if answer.HasField("rails"):
             self._poster.post(
-                ev.RailsSet(answer.rails.actuation_paused, answer.rails.dry_run, answer.rails.set_by or "coordinator")
+                ev.RailsSet(
+                    answer.rails.actuation_paused,
+                    answer.rails.dry_run,
+                    answer.rails.set_by or "coordinator",
+                    answer.rails.reason,
+                    from_coordinator=True,
+                )
             )
         for instruction in answer.instructions:
             if instruction.instruction_id:

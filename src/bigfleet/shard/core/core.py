@@ -71,7 +71,6 @@ from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
 from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
 from bigfleet.shard.core.reconcile import Reconcile
-from bigfleet.shard.core.state.operations import Stage
 from bigfleet.shard.core.state.outbox import Renderer
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
@@ -174,6 +173,7 @@ class ShardCore:
                 self._timers()
             case MachineRead():
                 self.reconcile.read(event)
+                self.executor.refusals.answered(event.provider)
             case ListArrived():
                 self._listed(event)
             case DrainReported():
@@ -207,6 +207,7 @@ class ShardCore:
 
     def _listed(self, event: ListArrived) -> None:
         self.reconcile.arrived(event)
+        self.executor.refusals.answered(event.provider)
         if event.complete and event.full:
             self.resume.finish(event.provider)
 
@@ -307,15 +308,13 @@ class ShardCore:
         self._escalated = escalated
 
     def _switch(self, event: RailsSet) -> None:
+        if event.paused is False and not event.from_coordinator:
+            self.executor.refusals.resolve()
         if not self.rails.set(event) or not self.state.halted:
             return
         for operation in list(self.state.operations):
-            if operation.stage == Stage.EVICTING and not self.executor.drains.cancellable(operation):
-                continue
             if self.executor.untouched(operation):
-                if operation.is_drain:
-                    self.executor.drains.tell_cancelled(operation)
-                self.executor.call_off(operation, Outcome.SUPPRESSED, "actuation was paused")
+                self.executor.call_off_if_unsent(operation, Outcome.SUPPRESSED, "actuation was paused")
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
