@@ -26,17 +26,17 @@ def standing_of(core: ShardCore, now: int) -> Standing:
     """What a report says now."""
     published = core.published
     return Standing(
-        _summary(published.cells),
+        _summary(published.cells, published.dollars_per_hour),
         [_shortfall(core, each, now) for each in published.shortfalls[:SHORTFALLS_REPORTED]],
         [_cluster(core, view.name, view.connected, view.machines) for view in core.read.clusters()],
         published.ownership_version,
     )
 
 
-def _summary(cells: Mapping[tuple[str, str, int, int], int]) -> coordinator_pb2.ShardSummary:
+def _summary(cells: Mapping[tuple[str, str, int, int], int], dollars: float) -> coordinator_pb2.ShardSummary:
     types: Counter[str] = Counter()
     zones: Counter[str] = Counter()
-    summary = coordinator_pb2.ShardSummary()
+    summary = coordinator_pb2.ShardSummary(dollars_per_hour=dollars)
     for (instance_type, zone, kind, state), count in sorted(cells.items()):
         summary.total_machines += count
         if instance_type:
