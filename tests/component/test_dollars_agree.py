@@ -8,6 +8,7 @@ import pytest
 
 from bigfleet.demo.watching import Sight, seen_machine
 from bigfleet.model.machine import MachineState
+from bigfleet.shard.coordinator_link.report import standing_of
 from bigfleet.shard.read.views import machine_view
 from bigfleet.sim.scenario.scenario import parse_scenario
 from bigfleet.sim.scenario.supply import OFFER_LABEL
@@ -38,15 +39,16 @@ steps:
 """
 
 
-def figures(run: Simulation) -> tuple[float, float, float]:
-    """What the provider bills by the simulator's books, the shard's gauge, and a reader of the shard."""
+def figures(run: Simulation) -> tuple[float, float, float, float]:
+    """What the provider bills by the simulator's books, the shard's gauge, a reader, and the coordinator's summary."""
     [site] = run.sites
     core = site.host.core
     assert core is not None
     run.meter.advance(run.kernel.now)
     books = sum(run.meter.sample(Counter(), Counter(), 0.0).rates.values())
     seen = Sight(1, 1, tuple(seen_machine(machine_view(each)) for each in core.read.machines()))
-    return books, core.read.publish().dollars_per_hour, seen.dollars
+    reported = standing_of(core, run.kernel.now).summary.dollars_per_hour
+    return books, core.read.publish().dollars_per_hour, seen.dollars, reported
 
 
 def test_books_gauge_and_demonstration_agree_at_every_quiet_instant() -> None:
@@ -62,8 +64,10 @@ def test_books_gauge_and_demonstration_agree_at_every_quiet_instant() -> None:
         known = {each.id: (each.record.state, bool(each.record.host)) for each in core.read.machines()}
         if known != {record.id: (record.state, record.host is not None) for record in records.values()}:
             continue  # the shard has not heard of a change yet
-        books, gauge, demonstration = figures(run)
-        assert books == pytest.approx(gauge) == pytest.approx(demonstration), f"at {second} s"
+        books, gauge, demonstration, reported = figures(run)
+        assert books == pytest.approx(gauge) == pytest.approx(demonstration) == pytest.approx(reported), (
+            f"at {second} s"
+        )
         # By hand, from what the provider lists.
         byhand = sum(
             PRICES[record.labels[OFFER_LABEL]]

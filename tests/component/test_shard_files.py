@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +32,29 @@ def reopened(journal: JournalFile, data_dir: Path) -> JournalFile:
     return JournalFile(data_dir, "shard-0")
 
 
-def test_the_epoch_starts_at_one_and_grows_with_every_start(tmp_path: Path) -> None:
-    journal = JournalFile(tmp_path / "deep" / "data", "shard-0")
-    assert journal.epoch == 1
-    assert reopened(journal, tmp_path / "deep" / "data").epoch == 2
+def test_the_epoch_grows_with_every_start_and_never_falls_behind_the_clock(tmp_path: Path) -> None:
+    where = tmp_path / "deep" / "data"
+    before = time.time_ns() // 1_000_000
+    journal = JournalFile(where, "shard-0")
+    assert before <= journal.epoch <= time.time_ns() // 1_000_000
+    again = reopened(journal, where)
+    assert again.epoch > journal.epoch
+    again.close()
+    # A clock that ran ahead once, and one that was set back.
+    ahead = JournalFile(where, "shard-0", unix_ms=10**14)
+    assert ahead.epoch == 10**14
+    assert reopened(ahead, where).epoch == 10**14 + 1
+
+
+def test_a_lost_data_directory_gives_an_epoch_that_providers_have_not_seen(tmp_path: Path) -> None:
+    first = JournalFile(tmp_path / "data", "shard-0")
+    for _ in range(5):
+        first = reopened(first, tmp_path / "data")
+    first.close()
+    shutil.rmtree(tmp_path / "data")
+    time.sleep(0.01)
+    assert JournalFile(tmp_path / "data", "shard-0").epoch > first.epoch
+    assert JournalFile(tmp_path / "other", "shard-0", min_epoch=10**15).epoch == 10**15
 
 
 def test_rows_survive_a_restart_and_erased_ones_do_not(tmp_path: Path) -> None:
@@ -55,15 +76,13 @@ def test_a_killed_process_loses_nothing_it_wrote(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     journal = JournalFile(tmp_path, "shard-0")
-    assert journal.epoch == 2
     assert len(journal.state.rows) == 50
 
 
 def test_the_epoch_of_a_reference_shard_is_continued(tmp_path: Path) -> None:
     (tmp_path / "epoch").write_text(" 41\n")
-    journal = JournalFile(tmp_path, "shard-0")
+    journal = JournalFile(tmp_path, "shard-0", unix_ms=0)
     assert journal.epoch == 42
-    assert reopened(journal, tmp_path).epoch == 43
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5"])

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from bigfleet.shard.process import ShardProcess
+from bigfleet.shard.runtime import journal
 from bigfleet.shard.settings import settings_from
 from bigfleet.transport import ADMIN, READONLY, Identity, Kind, TlsFiles, authority, channel
 from bigfleet.wire import (
@@ -315,7 +316,7 @@ async def test_a_replayed_fence_is_refused_by_the_provider_and_changes_nothing(f
 
 
 async def test_a_zombie_with_an_old_epoch_is_fenced_says_so_and_gives_the_machine_up(
-    fleet: Asking, tmp_path: Path
+    fleet: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with operator(fleet.address, "fenced-1") as cluster:
         cluster.want(rows("fenced", 1))
@@ -324,7 +325,8 @@ async def test_a_zombie_with_an_old_epoch_is_fenced_says_so_and_gives_the_machin
         cluster.want([])
         await cluster.send_rollup()
         await until(lambda: _idle(fleet))
-    # The same shard id over a journal that knows nothing: its epoch is 1, its numbers begin anew.
+    # The same shard id on a host whose clock went back to 1970, over a journal that knows nothing: its epoch is 1.
+    monkeypatch.setattr(journal, "milliseconds", lambda: 1)
     quick = {**QUICK, "provider": [f"p1={fleet.local.provider_address}"], "data-dir": str(tmp_path)}
     async with ShardProcess.opened(*settings_from(quick)) as zombie:
         stop = asyncio.Event()

@@ -298,28 +298,33 @@ def test_15_a_list_slower_than_a_cycle_still_makes_the_shard_ready_and_nothing_i
 
 
 def test_16_the_epoch_is_durable_before_it_is_used_and_a_data_directory_has_one_owner(tmp_path: Path) -> None:
-    first = JournalFile(tmp_path, "shard-0")
+    first = JournalFile(tmp_path, "shard-0", unix_ms=1)
     assert first.epoch == 1
     with pytest.raises(JournalError, match="is in use by the process"):
         JournalFile(tmp_path, "shard-0")
     # A crash leaves no farewell; the next process reads what the last one committed.
     first.close()
-    second = JournalFile(tmp_path, "shard-0")
+    second = JournalFile(tmp_path, "shard-0", unix_ms=1)
     assert second.epoch == 2
     second.close()
 
 
-def test_17_a_fenced_machine_is_left_alone_and_finished_work_leaves_nothing_behind() -> None:
+def test_17_a_provider_that_fences_this_shard_is_left_alone_and_finished_work_leaves_nothing_behind() -> None:
     world = World()
     world.provider.several(2, "m")
     world.provider.units["m0"].mark = (99, 1)
     cluster = world.operator("c")
     cluster.send(cpu("c", 2))
     world.run(60)
-    assert world.state_of("m0") == S.FAILED and world.state_of("m1") == S.CONFIGURED
-    assert world.outcomes("Bootstrap")["fenced"] == 1 and world.messages("provider fenced this shard's mutation")
-    calls = len([call for call in world.provider.calls if call.machine == "m0"])
-    assert calls == 1, "another process acts for this shard: no second try"
+    assert world.state_of("m0") == S.IDLE and world.state_of("m1") == S.CONFIGURED
+    assert world.outcomes("Bootstrap")["fenced"] == 2 and world.messages("provider fenced this shard's mutation")
+    assert "refuses epoch 1 of shard shard-0" in world.core.published.stood_off["p"]
+    calls = len(world.provider.calls)
+    cluster.send()
+    world.run(120)
+    assert len(world.provider.calls) == calls, "another process acts for this shard: nothing more is asked"
+    world.provider.units["m0"].mark = (0, 0)
+    world.post(ev.RailsSet(paused=False, dry_run=False, who="admin"))
     for _ in range(20):
         cluster.send()
         world.run(30)

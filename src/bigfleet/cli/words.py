@@ -75,6 +75,7 @@ OUTCOMES = {
     "ctx_canceled": "timed out",
     "fenced": "another shard acts on it",
     "provider_error": "provider error",
+    "sold_out": "sold out",
     "transition_error": "provider went back on it",
     "transition_raced_to_idle": "fell back to Idle",
 }
@@ -107,6 +108,13 @@ def outcome_code(words: str) -> str:
 def unmet_reason(code: int) -> str:
     known = UNMET_REASONS.get(shardread_pb2.UnmetReason.ValueType(code))
     return known if known is not None else f"reason {code}"
+
+
+def why(view: shardread_pb2.NeedView) -> str:
+    """Why a need has not got everything, or got it from something dearer."""
+    said = [] if view.satisfied else [unmet_reason(view.unmet_reason)]
+    said += [f"sold out: {kind}" for kind in view.sold_out]
+    return "; ".join(said) or "-"
 
 
 def capacity_type(number: int) -> str:

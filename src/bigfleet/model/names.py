@@ -34,6 +34,10 @@ PLACEMENT = "placement"
 OPERATOR_CAPABILITIES = (DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END, ACK_OUTCOMES, NODE_REPORTS, REFERRALS)
 # Trailing metadata of FAILED_PRECONDITION: the host:port that serves what was asked for.
 REDIRECT = "bigfleet-redirect"
+# Trailing metadata of a refused call: what a provider's RESOURCE_EXHAUSTED or UNAVAILABLE means.
+REASON = "bigfleet-reason"
+SOLD_OUT = "sold-out"
+THROTTLED = "throttled"
 
 # Label keys a provider must not publish: the machine has fields for them.
 RESERVED_MACHINE_LABELS = frozenset(

@@ -121,7 +121,9 @@ class ShardProcess:
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
         self.http = HttpEndpoints(
-            settings.metrics_addr, registry=self.registry, ready=[self._not_listed, self.kernels.waiting_for]
+            settings.metrics_addr,
+            registry=self.registry,
+            ready=[self._not_listed, self.kernels.waiting_for, self._fenced],
         )
         self.providers: ProviderCalls | None = None
         self.link: CoordinatorLink | None = self._coordinator_link(journal.epoch)
@@ -135,7 +137,7 @@ class ShardProcess:
     async def opened(cls, settings: ProcessSettings, config: ShardConfig) -> AsyncIterator[ShardProcess]:
         """A shard whose address is bound and whose journal is open; closed in order at the end of the block."""
         async with AsyncExitStack() as stack:
-            journal = JournalFile(Path(settings.data_dir), config.id)
+            journal = JournalFile(Path(settings.data_dir), config.id, min_epoch=settings.min_epoch)
             stack.callback(journal.close)
             shard = cls(settings, config, journal)
             stack.callback(shard.kernels.close)
@@ -216,7 +218,7 @@ class ShardProcess:
         before = None
         while True:
             published = self.core.published
-            publish_gauges(self.metrics, published, before)
+            publish_gauges(self.metrics, published, before, self.clock())
             before = published
             if published.ready and not settled:
                 settled = True
@@ -228,6 +230,10 @@ class ShardProcess:
     def _not_listed(self) -> str | None:
         published = self.core.published
         return None if published.ready else f"the first provider reconcile is not complete: {published.waiting_for}"
+
+    def _fenced(self) -> str | None:
+        """Why nothing is done at some provider; a person must know, and a restart must not decide it."""
+        return "; ".join(self.core.published.stood_off.values()) or None
 
     def _timed(self, event: Event, seconds: float, worked: float) -> None:
         """Time a cycle: merging Lists before it, the engine's phases, and what the core then made of them."""

@@ -57,6 +57,9 @@ class ProcessSettings:
     )
     metrics_addr: str = setting(config._text, ":8780", "address of /metrics, /healthz and /readyz (HTTP); 0 is off")
     data_dir: str = setting(config._text, "./data", "holds the journal; one shard each, made if missing")
+    min_epoch: int = setting(
+        config._whole, 0, "the epoch is no less than this; for a clock that once ran ahead and a lost data-dir"
+    )
     insecure: bool = setting(config._switch, False, "allow plaintext beyond this machine; nobody is identified then")
     tls_cert: str = setting(config._text, "", "own certificate, PEM; re-read when it changes")
     tls_key: str = setting(config._text, "", "key of tls-cert, PEM; re-read when it changes")

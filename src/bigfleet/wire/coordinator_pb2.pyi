@@ -689,9 +689,12 @@ class ShardSummary(_message.Message):
     PER_INSTANCE_TYPE_COUNTS_FIELD_NUMBER: _builtins.int
     PER_ZONE_COUNTS_FIELD_NUMBER: _builtins.int
     FREE_CELLS_FIELD_NUMBER: _builtins.int
+    DOLLARS_PER_HOUR_FIELD_NUMBER: _builtins.int
     total_machines: _builtins.int
     free_machines: _builtins.int
     """idle and speculative"""
+    dollars_per_hour: _builtins.float
+    """what providers bill for the shard's machines"""
     @_builtins.property
     def per_instance_type_counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
@@ -706,10 +709,11 @@ class ShardSummary(_message.Message):
         per_instance_type_counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         per_zone_counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         free_cells: _abc.Iterable[Global___FreeCell] | None = ...,
+        dollars_per_hour: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_cells", b"free_cells", "free_machines", b"free_machines", "per_instance_type_counts", b"per_instance_type_counts", "per_zone_counts", b"per_zone_counts", "total_machines", b"total_machines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dollars_per_hour", b"dollars_per_hour", "free_cells", b"free_cells", "free_machines", b"free_machines", "per_instance_type_counts", b"per_instance_type_counts", "per_zone_counts", b"per_zone_counts", "total_machines", b"total_machines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -204,3 +204,31 @@ def test_the_reclaim_hold_waits_before_draining() -> None:
     assert world.state_of("i0") == S.CONFIGURED
     world.run(60)
     assert world.state_of("i0") == S.IDLE
+
+
+def test_the_coordinators_switch_and_the_admins_are_two_and_the_stricter_holds() -> None:
+    world = World()
+    world.post(ev.RailsSet(paused=True, who="bigfleet://admin/eve", reason="incident 4711"))
+    world.post(
+        ev.RailsSet(paused=False, dry_run=True, who="bigfleet://admin/joe", reason="audit", from_coordinator=True)
+    )
+    assert world.core.published.paused and world.core.published.dry_run
+    world.post(ev.RailsSet(paused=False, dry_run=False, who="joe", from_coordinator=True))
+    assert world.core.published.paused and not world.core.published.dry_run
+    assert world.core.rails.in_force.who == "bigfleet://admin/eve"
+    world.post(ev.RailsSet(paused=False, dry_run=False, who="bigfleet://admin/eve"))
+    assert not world.core.published.paused
+
+
+def test_who_paused_why_and_when_survive_a_restart() -> None:
+    world = World()
+    world.post(ev.RailsSet(paused=True, who="bigfleet://admin/eve", reason="incident 4711"))
+    world.post(ev.RailsSet(paused=True, who="joe", reason="freeze", from_coordinator=True))
+    at = world.now
+    world.run(100)
+    world.crash()
+    held = world.core.rails.in_force
+    assert (held.paused, held.who, held.reason, held.at) == (True, "bigfleet://admin/eve", "incident 4711", at)
+    world.post(ev.RailsSet(paused=False, who="bigfleet://admin/eve"))
+    held = world.core.rails.in_force
+    assert (held.paused, held.who, held.reason, held.at) == (True, "joe", "freeze", at)

@@ -10,6 +10,8 @@ import pytest
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.telemetry.gauges import publish_gauges
+from bigfleet.shard.telemetry.metrics import ShardMetrics
 from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import S, World, cpu, reshaped, test_config
 
@@ -320,3 +322,19 @@ def test_a_provider_with_an_empty_store_after_a_restart_is_refilled() -> None:
         world.provider.add(unit.id, S.IDLE)
     world.run(30)
     assert len(world.provider.configured("c")) == 2
+
+
+def test_a_provider_lost_at_run_time_shows_in_the_age_of_its_last_good_list() -> None:
+    world = World(test_config(providers=("p", "q")))
+    metrics = ShardMetrics()
+
+    def age(provider: str) -> float:
+        publish_gauges(metrics, world.core.published, None, world.now)
+        return metrics.value("provider_list_age_seconds", (provider,))
+
+    world.providers["q"].list_fails = "connection refused"
+    world.run(35)
+    assert age("p") <= 11 and age("q") == 35
+    world.providers["q"].list_fails, world.providers["p"].list_fails = "", "connection refused"
+    world.run(300)
+    assert age("p") > 300 and age("q") <= 11

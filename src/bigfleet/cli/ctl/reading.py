@@ -171,7 +171,7 @@ def _need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
         "BINDING": view.bootstrap_count,
         "BUYING": view.provision_count,
         "MISSING": words.amounts(view.residual_deficit.resources),
-        "WHY": "-" if view.satisfied else words.unmet_reason(view.unmet_reason),
+        "WHY": words.why(view),
         "GROUP": view.need.group,
         "ASKS": words.constraints(view.need),
     }

@@ -2,6 +2,7 @@
 
 from bigfleet.provider.client.client import CallLimits, ProviderClient
 from bigfleet.provider.client.errors import (
+    Busy,
     Denied,
     Fenced,
     FrameTooLarge,
@@ -11,6 +12,8 @@ from bigfleet.provider.client.errors import (
     ProviderError,
     RateLimited,
     Refused,
+    SoldOut,
+    Throttled,
     TimedOut,
     Unavailable,
     Unimplemented,
@@ -26,6 +29,7 @@ from bigfleet.provider.client.retry import NO_RETRY, RetryPolicy, may_retry, pau
 __all__ = [
     "NO_RETRY",
     "Batch",
+    "Busy",
     "CallLimits",
     "Denied",
     "Fence",
@@ -49,6 +53,8 @@ __all__ = [
     "Refused",
     "RetryPolicy",
     "RpcMetrics",
+    "SoldOut",
+    "Throttled",
     "TimedOut",
     "TokenSource",
     "Unavailable",

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from bigfleet.model.names import REASON
 from bigfleet.provider.client.errors import ProviderError, error_for
 from bigfleet.provider.client.fence import FencingToken, TokenSource, Unfenced
 from bigfleet.provider.client.inventory import InventoryIndex
@@ -29,6 +30,8 @@ from bigfleet.wire import provider_pb2 as pb
 R = TypeVar("R")
 T = TypeVar("T")
 
+# How gRPC words a status that came over the wire, and not one it made up because nobody was there.
+_SENT_BY_PEER = "Error received from peer"
 _SERVICE = "/bigfleet.v1alpha1.CapacityProvider"
 
 
@@ -235,6 +238,8 @@ class ProviderClient:
                     with_advice(failure.details() or "", "provider"),
                     machine_id=machine_id,
                     secret=secret,
+                    reason=_trailer(failure, REASON),
+                    from_peer=_SENT_BY_PEER in failure.debug_error_string(),
                 )
             else:
                 self._metrics.observe(self.name, method, time.monotonic() - sent)
@@ -270,6 +275,11 @@ def _method(
         f"{_SERVICE}/{name}", request_serializer=request.SerializeToString, response_deserializer=decode
     )
     return call
+
+
+def _trailer(failure: grpc.aio.AioRpcError, name: str) -> str:
+    trailers: Any = failure.trailing_metadata() or ()
+    return next((str(value) for key, value in trailers if key == name), "")
 
 
 def _fencing(token: FencingToken) -> dict[str, Any]:

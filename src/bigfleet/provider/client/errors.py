@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from bigfleet.model import names
+
 _DETAIL_LIMIT = 500
 _SECRET_MINIMUM = 8  # shorter byte strings occur in ordinary sentences by chance
 
@@ -76,10 +78,28 @@ class TimedOut(Unavailable):
     outcome = "timeout"
 
 
+class Busy(Unavailable):
+    """The provider itself said that it cannot at the moment, for a reason it did not give."""
+
+    outcome = "busy"
+
+
 class RateLimited(ProviderError):
-    """The provider asks for fewer calls."""
+    """The provider asks for fewer calls, or has nothing left: it did not say which."""
 
     outcome = "rate_limited"
+
+
+class Throttled(RateLimited):
+    """The provider said that it wants fewer calls."""
+
+    outcome = "throttled"
+
+
+class SoldOut(ProviderError):
+    """The provider said that there is nothing left of what was asked for."""
+
+    outcome = "sold_out"
 
 
 class FrameTooLarge(ProviderError):
@@ -108,15 +128,35 @@ _BY_CODE: dict[str, type[ProviderError]] = {
 }
 
 
+_BY_REASON: dict[str, type[ProviderError]] = {names.SOLD_OUT: SoldOut, names.THROTTLED: Throttled}
+# Codes a provider may use for any trouble of its own; the reason, where there is one, says what is meant.
+_REASONED = frozenset({"RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+
+
 def error_for(
-    provider: str, method: str, code: str, detail: str, *, machine_id: str = "", secret: bytes = b""
+    provider: str,
+    method: str,
+    code: str,
+    detail: str,
+    *,
+    machine_id: str = "",
+    secret: bytes = b"",
+    reason: str = "",
+    from_peer: bool = False,
 ) -> ProviderError:
-    """The typed error for a status code name. `secret` is cut out of the detail should the provider echo it."""
+    """The typed error for a status code name. `secret` is cut out of the detail should the provider echo it.
+
+    `reason` is what the trailer says; `from_peer` tells a status the provider sent from one made on the way to it.
+    """
     detail = _without(detail, secret)
     kind = _BY_CODE.get(code, Refused)
     # gRPC uses one code for "slow down" and "does not fit"; only its own wording tells them apart.
     if kind is RateLimited and "larger than max" in detail:
         kind = FrameTooLarge
+    elif code in _REASONED and reason in _BY_REASON:
+        kind = _BY_REASON[reason]
+    elif kind is Unavailable and from_peer:
+        kind = Busy
     return kind(provider, method, code, detail, machine_id)
 
 

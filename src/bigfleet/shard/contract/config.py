@@ -150,6 +150,7 @@ class ShardConfig:
     retry_delay: int = duration(1, "delay before the second attempt; doubles")
     retry_delay_max: int = duration(30, "longest delay between two attempts")
     create_timeout: int = duration(900, "a Create may take so long")
+    visibility_window: int = duration(180, "an acknowledged Create may stay unseen so long before it counts as failed")
     configure_timeout: int = duration(900, "a Configure may take so long")
     drain_timeout: int = duration(600, "a provider's Drain may take so long beyond the grace")
     delete_timeout: int = duration(900, "a Delete may take so long")

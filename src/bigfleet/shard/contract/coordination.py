@@ -65,6 +65,7 @@ class Switches(Struct, frozen=True):
     paused: bool
     dry_run: bool
     who: str = ""
+    reason: str = ""
 
 
 class Selector(Struct, frozen=True):

@@ -58,6 +58,14 @@ class Failure(StrEnum):
     INVALID = "invalid"
     UNAVAILABLE = "unavailable"
     DEADLINE = "deadline"
+    SOLD_OUT = "sold_out"
+    """The provider said that there are no more of this kind."""
+    THROTTLED = "throttled"
+    """The provider said that it wants fewer calls."""
+    EXHAUSTED = "exhausted"
+    """One of these two; the provider did not say which."""
+    BUSY = "busy"
+    """The provider itself, not the way to it, said that it cannot at the moment."""
     OTHER = "other"
 
 
@@ -205,11 +213,13 @@ class TimerDue(Struct, frozen=True):
 
 
 class RailsSet(Struct, frozen=True):
-    """An admin or the coordinator flipped a switch; None leaves it as it is."""
+    """An admin or the coordinator flipped their switch; None leaves it as it is."""
 
     paused: bool | None = None
     dry_run: bool | None = None
     who: str = ""
+    reason: str = ""
+    from_coordinator: bool = False
 
 
 Event = (

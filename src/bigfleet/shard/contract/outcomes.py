@@ -12,6 +12,8 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     """A drain taken back: demand returned, or the operator called it off."""
     PROVIDER_ERROR = "provider_error"
+    SOLD_OUT = "sold_out"
+    """The provider has no more of this kind at the moment."""
     FENCED = "fenced"
     TIMED_OUT = "ctx_canceled"
     RACED_TO_IDLE = "transition_raced_to_idle"

@@ -22,7 +22,7 @@ def answer_of(message: coordinator_pb2.ReportAck, told: Sequence[str]) -> say.Co
     switches = None
     if message.HasField("rails"):
         rails = message.rails
-        switches = say.Switches(rails.actuation_paused, rails.dry_run, rails.set_by)
+        switches = say.Switches(rails.actuation_paused, rails.dry_run, rails.set_by, rails.reason)
     return say.CoordinatorAnswered(
         term=message.coordinator_term,
         told=tuple(told),

@@ -29,7 +29,7 @@ _SECOND = 1_000_000_000
 def standing_of(core: ShardCore, now: int) -> Standing:
     """What a report says now."""
     published = core.published
-    summary = _summary(published.cells)
+    summary = _summary(published.cells, published.dollars_per_hour)
     for kind, count in sorted(core.read.free_kinds().items(), key=lambda each: (each[0][:7], each[0][7].canonical)):
         _free_cell(summary, kind, count)
     return Standing(
@@ -43,10 +43,10 @@ def standing_of(core: ShardCore, now: int) -> Standing:
     )
 
 
-def _summary(cells: Mapping[tuple[str, str, int, int], int]) -> coordinator_pb2.ShardSummary:
+def _summary(cells: Mapping[tuple[str, str, int, int], int], dollars: float) -> coordinator_pb2.ShardSummary:
     types: Counter[str] = Counter()
     zones: Counter[str] = Counter()
-    summary = coordinator_pb2.ShardSummary()
+    summary = coordinator_pb2.ShardSummary(dollars_per_hour=dollars)
     for (instance_type, zone, _, state), count in sorted(cells.items()):
         summary.total_machines += count
         if instance_type:

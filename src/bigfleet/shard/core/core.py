@@ -65,13 +65,13 @@ from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.core.machines.rereads import Rereads
+from bigfleet.shard.core.machines.visibility import TIMER as VISIBILITY_TIMER
 from bigfleet.shard.core.published import Published
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
 from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
 from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.state.fleet import Record
-from bigfleet.shard.core.state.operations import Stage
 from bigfleet.shard.core.state.outbox import Renderer
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
@@ -96,7 +96,7 @@ class ShardCore:
         releases = Releases(state, self.ownership, boot, drains.keeps)
         self.bindings = Bindings(state, self.demand, boot)
         self.coordination = Coordination(state, self.ownership, releases, drains, self.bindings, boot)
-        self.resume = Resume(state, self.executor, boot)
+        self.resume = Resume(state, self.executor, boot, expect=lambda id, shape: self.reconcile.expect(id, shape))
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self._appeared)
         self.hints = Hints(state, self.demand)
         self._frames = Renderer(
@@ -125,6 +125,7 @@ class ShardCore:
             LIST_TIMER: self.reconcile.begin,
             REREAD_TIMER: self.rereads.due,
             WATCH: self.reconcile.overdue,
+            VISIBILITY_TIMER: self.executor.unseen,
             # Being awake is enough: calls and steps that are due follow every event.
             LANE_TIMER: lambda _: None,
             CYCLE_TIMER: lambda _: None,
@@ -179,6 +180,7 @@ class ShardCore:
                 self._timers()
             case MachineRead():
                 self.reconcile.read(event)
+                self.executor.refusals.answered(event.provider)
             case ListArrived():
                 self._listed(event)
             case DrainReported():
@@ -206,6 +208,7 @@ class ShardCore:
 
     def _listed(self, event: ListArrived) -> None:
         self.reconcile.arrived(event)
+        self.executor.refusals.answered(event.provider)
         if event.complete and event.full:
             self.resume.finish(event.provider)
 
@@ -221,7 +224,8 @@ class ShardCore:
             self._refer(session)
         if event.switches is not None:
             switches = event.switches
-            self._switch(RailsSet(switches.paused, switches.dry_run, switches.who or "coordinator"))
+            who = switches.who or "coordinator"
+            self._switch(RailsSet(switches.paused, switches.dry_run, who, switches.reason, from_coordinator=True))
 
     def _timers(self) -> None:
         while (timer := self.state.timers.take(self.state.now)) is not None:
@@ -315,15 +319,13 @@ class ShardCore:
         self._escalated = escalated
 
     def _switch(self, event: RailsSet) -> None:
+        if event.paused is False and not event.from_coordinator:
+            self.executor.refusals.resolve()
         if not self.rails.set(event) or not self.state.halted:
             return
         for operation in list(self.state.operations):
-            if operation.stage == Stage.EVICTING and not self.executor.drains.cancellable(operation):
-                continue
             if self.executor.untouched(operation):
-                if operation.is_drain:
-                    self.executor.drains.tell_cancelled(operation)
-                self.executor.call_off(operation, Outcome.SUPPRESSED, "actuation was paused")
+                self.executor.call_off_if_unsent(operation, Outcome.SUPPRESSED, "actuation was paused")
 
     # ---------------------------------------------------------------------------------------------------------- reading
 

@@ -46,6 +46,7 @@ class Cycle:
         self._victims = victims
         self._policy = state.config.policy()
         self.number = 0
+        self.started = 0
         self.running = False
         self._last = 0
         # What the timer was last set by; most events change neither.
@@ -55,7 +56,7 @@ class Cycle:
         self._conditions = Conditions()
 
     def start(self) -> None:
-        self._last = self._state.now
+        self._last = self.started = self._state.now
         self._arm()
 
     def consider(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bigfleet.engine.batches import Breaker
+from bigfleet.engine.batches import Breaker, Shape
 from bigfleet.shard.contract.events import NodeReported
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
@@ -68,6 +68,8 @@ class Published:
 
     cycle: int = 0
     computed_at: int = 0
+    started: int = 0
+    now: int = 0
     ready: bool = False
     waiting_for: str = ""
     paused: bool = False
@@ -90,6 +92,10 @@ class Published:
     failed_here: int = 0
     providers: tuple[ProviderHealth, ...] = ()
     breakers: tuple[Breaker, ...] = ()
+    # Provider → why nothing is asked of it until somebody resolves it.
+    stood_off: Mapping[str, str] = field(default_factory=dict)
+    # Kinds of machines that are sold out: a shape of each, and when it is tried again.
+    sold_out: tuple[tuple[Shape, int], ...] = ()
     # (cluster, fingerprint) → why machines cannot be bootstrapped for it at the moment.
     blocked: Mapping[tuple[str, str], str] = field(default_factory=dict)
     actions: tuple[ActionTaken, ...] = ()

@@ -1,18 +1,38 @@
 """The switches people hold: kill switch and dry run, changed at run time and remembered in the journal.
 
-A flag at start and a switch in the journal both count: a shard that was paused stays paused until someone says
-otherwise.
+There are two sets of them, the admin's and the coordinator's, and neither undoes the other: the stricter holds. With
+each is kept who set it, why and when. A flag at start and a switch in the journal both count: a shard that was paused
+stays paused until someone says otherwise.
 """
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import msgspec
 
 from bigfleet.shard.contract.events import JournalState, RailsSet, Table
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.state import ShardState
 
-ROW = "switches"
+ADMIN = "switches"
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What one of the two holders set; all off with nobody's name when nothing was ever set."""
+
+    paused: bool = False
+    dry_run: bool = False
+    who: str = ""
+    reason: str = ""
+    at: int = 0
+
+    @property
+    def strictness(self) -> int:
+        return 2 * self.paused + self.dry_run
 
 
 class Rails:
@@ -20,31 +40,70 @@ class Rails:
 
     def __init__(self, state: ShardState, boot: JournalState) -> None:
         self._state = state
-        stored = _read(boot.rows.get((Table.RAILS, ROW), "{}"))
-        self.paused = state.config.actuation_paused or stored.get("paused") is True
-        self.dry_run = state.config.dry_run or stored.get("dry_run") is True
+        config = state.config
+        self._held = {holder: _read(boot.rows.get((Table.RAILS, holder), "{}")) for holder in (ADMIN, COORDINATOR)}
+        mine = self._held[ADMIN]
+        flagged = replace(mine, paused=mine.paused or config.actuation_paused, dry_run=mine.dry_run or config.dry_run)
+        if flagged != mine:
+            flagged = replace(flagged, who="the command line", reason="set at start", at=0)
+        self._held[ADMIN] = flagged
         state.halted = self.paused or self.dry_run
 
+    @property
+    def paused(self) -> bool:
+        return any(each.paused for each in self._held.values())
+
+    @property
+    def dry_run(self) -> bool:
+        return any(each.dry_run for each in self._held.values())
+
+    @property
+    def in_force(self) -> Switches:
+        """The stricter of the two; the admin's when they say the same."""
+        mine, theirs = self._held[ADMIN], self._held[COORDINATOR]
+        return theirs if theirs.strictness > mine.strictness else mine
+
     def set(self, event: RailsSet) -> bool:
-        """Flip what the event names; returns whether anything changed."""
-        before = (self.paused, self.dry_run)
-        if event.paused is not None:
-            self.paused = event.paused
-        if event.dry_run is not None:
-            self.dry_run = event.dry_run
-        if (self.paused, self.dry_run) == before:
+        """Set what the event names of its holder's switches; returns whether the shard is held otherwise than before.
+
+        Nobody is told twice: what a coordinator repeats with every report changes nothing.
+        """
+        holder = COORDINATOR if event.from_coordinator else ADMIN
+        known = self._held[holder]
+        paused = known.paused if event.paused is None else event.paused
+        dry_run = known.dry_run if event.dry_run is None else event.dry_run
+        if (paused, dry_run) == (known.paused, known.dry_run) and (event.who, event.reason) in (
+            (known.who, known.reason),
+            ("", ""),
+        ):
             return False
+        before = (self.paused, self.dry_run)
+        self._held[holder] = Switches(paused, dry_run, event.who, event.reason, self._state.now)
         self._state.halted = self.paused or self.dry_run
-        row = {"paused": self.paused, "dry_run": self.dry_run}
-        self._state.turn.write(Table.RAILS, ROW, json.dumps(row, sort_keys=True))
-        self._state.turn.log(Level.WARNING, "rails changed", who=event.who, paused=self.paused, dry_run=self.dry_run)
+        self._state.turn.write(Table.RAILS, holder, msgspec.json.encode(asdict(self._held[holder])).decode())
+        self._state.turn.log(
+            Level.WARNING,
+            "rails changed",
+            who=event.who,
+            by="coordinator" if event.from_coordinator else "admin",
+            reason=event.reason,
+            paused=self.paused,
+            dry_run=self.dry_run,
+        )
         self._state.ask_for_cycle()
-        return True
+        return (self.paused, self.dry_run) != before
 
 
-def _read(text: str) -> dict[str, object]:
+def _read(text: str) -> Switches:
+    """A row of the journal; one that cannot be read counts for nothing."""
     try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        found: Any = msgspec.json.decode(text)
+        return Switches(
+            found.get("paused") is True,
+            found.get("dry_run") is True,
+            str(found.get("who", "")),
+            str(found.get("reason", "")),
+            int(found.get("at", 0)),
+        )
+    except (ValueError, TypeError, AttributeError):
+        return Switches()

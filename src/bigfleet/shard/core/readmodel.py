@@ -73,6 +73,8 @@ class ReadModel:
         return Published(
             cycle=last.cycle,
             computed_at=last.at,
+            started=self.cycle.started,
+            now=state.now,
             ready=ready,
             waiting_for="" if ready else f"first List of {', '.join(waiting)} is not complete",
             paused=self.rails.paused,
@@ -95,6 +97,12 @@ class ReadModel:
             failed_here=len(self.executor.failures),
             providers=self._providers(),
             breakers=breakers(state.breakers, state.now),
+            stood_off=dict(self.executor.refusals.standoffs.reasons),
+            sold_out=tuple(
+                (shape, state.breakers.until(kind))
+                for kind, shape in sorted(self.executor.refusals.stockouts.kinds(), key=lambda each: each[0])
+                if state.breakers.resting(kind, state.now)
+            ),
             blocked={need: rest.why for need, rest in state.need_rests.items() if rest.until > state.now},
             actions=tuple(self.emission.last),
             result=last.result,

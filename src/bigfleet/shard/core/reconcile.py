@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from msgspec import structs
 
-from bigfleet.engine.batches import Stamp
+from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import BOUND, CALL_DURING
 from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
@@ -26,7 +26,7 @@ from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
-from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED
+from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
 from bigfleet.shard.core.state.state import ShardState
 
@@ -78,6 +78,7 @@ class Reconcile:
         self._resume = resume
         self.providers = {name: ProviderView(name) for name in state.config.providers}
         self._missed = executor.departures.missed
+        self._visibility = executor.visibility
 
     # ------------------------------------------------------------------------------------------------------- conditions
 
@@ -191,7 +192,8 @@ class Reconcile:
             gone = {record.key for record in absent}
             for key in [key for key in self._missed if key not in gone and self._is_of(key, view.name)]:
                 del self._missed[key]
-        return [record for record in absent if not self._too_old(record, view.began)]
+        hidden = self._visibility.hidden
+        return [record for record in absent if not self._too_old(record, view.began) and not hidden(record.key)]
 
     def _believable(self, view: ProviderView, absent: list[Record]) -> bool:
         doubted = view.doubted or frozenset()
@@ -225,6 +227,8 @@ class Reconcile:
             return
         if self._too_old(record, event.began):
             self._rereads.ask(event.provider, event.machine, self._state.now + _REREAD_AFTER)
+        elif self._visibility.hidden(record.key):
+            self._rereads.ask(event.provider, event.machine, self._state.now + self._state.config.reconcile_interval)
         else:
             self.gone(record, "the provider does not know it")
 
@@ -260,7 +264,9 @@ class Reconcile:
         operation = self._state.operations.on(record.key)
         if self._too_old(record, began) or (operation is not None and operation.stage == CALLING):
             self._rereads.ask(provider, listed.id, self._state.now + _REREAD_AFTER)
-        elif operation is None or not self._executor.sighted(operation, listed):
+            return
+        self._visibility.ends(record.key)
+        if operation is None or not self._executor.sighted(operation, listed):
             self._adopt(record, listed)
 
     def gone(self, record: Record, why: str) -> None:
@@ -282,6 +288,11 @@ class Reconcile:
         self._executor.failures.note(machine, record.state, self._state.now, stuck=False)
         self._lifecycle.move(record, FAILED, text, error=text)
         self._rereads.ask(record.provider, record.id, self._state.now)
+
+    def expect(self, id: str, shape: Shape) -> Record | None:
+        """A machine the provider does not show, but an earlier process of this shard bought."""
+        self._appear(shape.provider, ListedMachine(id, SPECULATIVE, shape))
+        return self._state.fleet.find(shape.provider, id)
 
     def _appear(self, provider: str, listed: ListedMachine) -> None:
         fleet = self._state.fleet
@@ -305,6 +316,9 @@ class Reconcile:
             error=listed.last_error if failed else "",
         )
         record.home = home
+        if self._state.machine_rests.resting(key, self._state.now):
+            # It was here before, and what it rested for did not change with its absence.
+            self._state.rest_machine(record, self._state.machine_rests.until(key))
         self._lifecycle.appeared(record)
         self._resume(record)
         self._watch(record)

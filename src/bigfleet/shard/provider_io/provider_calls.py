@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from bigfleet.model.machine import CallKind
 from bigfleet.provider.client import (
     NO_RETRY,
+    Busy,
     CallLimits,
     Fenced,
     FencingToken,
@@ -28,6 +29,8 @@ from bigfleet.provider.client import (
     ProviderRegistry,
     RateLimited,
     RpcMetrics,
+    SoldOut,
+    Throttled,
     TimedOut,
     Unavailable,
     Unimplemented,
@@ -53,8 +56,11 @@ _FAILURES: tuple[tuple[type[ProviderError], ev.Failure], ...] = (
     (Unimplemented, ev.Failure.UNIMPLEMENTED),
     (Invalid, ev.Failure.INVALID),
     (TimedOut, ev.Failure.DEADLINE),
+    (Busy, ev.Failure.BUSY),
     (Unavailable, ev.Failure.UNAVAILABLE),
-    (RateLimited, ev.Failure.UNAVAILABLE),
+    (SoldOut, ev.Failure.SOLD_OUT),
+    (Throttled, ev.Failure.THROTTLED),
+    (RateLimited, ev.Failure.EXHAUSTED),
 )
 
 

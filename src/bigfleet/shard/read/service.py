@@ -195,7 +195,12 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
         if profile is not None:
             need = need_to_wire(profile, self._core.read.aggregate(key), parse_canonical(key.min_unit), key.group)
-        return views.need_view(verdict, need, (key.cluster, key.fingerprint) in self._core.published.blocked)
+        published = self._core.published
+        sold_out: Iterable[str] = ()
+        if published.sold_out and profile is not None:
+            unit = parse_canonical(key.min_unit)
+            sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
+        return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out)
 
     def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:
         """Records in order of their keys, of one machine or of all."""
@@ -210,9 +215,6 @@ class AdminService(shard_pb2_grpc.ShardAdminServicer):
         self._conductor = conductor
         self._recording = recording
         self._shard_id = shard_id
-        self._reason = ""
-        self._set_by = ""
-        self._set_at = 0
 
     async def SetRails(  # noqa: N802
         self, request: capacity_pb2.SetRailsRequest, context: Context
@@ -224,17 +226,17 @@ class AdminService(shard_pb2_grpc.ShardAdminServicer):
             )
         if request.HasField("rails"):
             rails = request.rails
-            self._set_by = str(who) if who else rails.set_by or "plaintext"
-            self._reason, self._set_at = rails.reason, self._conductor.clock()
-            await self._conductor.ask(ev.RailsSet(rails.actuation_paused, rails.dry_run, self._set_by))
+            set_by = str(who) if who else rails.set_by or "plaintext"
+            await self._conductor.ask(ev.RailsSet(rails.actuation_paused, rails.dry_run, set_by, rails.reason))
         published = self._core.published
+        switches = self._core.read.rails.in_force
         return capacity_pb2.SetRailsResponse(
             effective=capacity_pb2.Rails(
                 actuation_paused=published.paused,
                 dry_run=published.dry_run,
-                reason=self._reason,
-                set_by=self._set_by,
-                set_at_unix_nanos=self._set_at,
+                reason=switches.reason,
+                set_by=switches.who,
+                set_at_unix_nanos=switches.at,
             )
         )
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.penalty import bucket_for
 from bigfleet.shard.contract.outcomes import Outcome
+from bigfleet.shard.core.machines.matching import attribute
 from bigfleet.shard.streams.codec import taints
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bigfleet.engine.batches import Shape
     from bigfleet.engine.results import Verdict
+    from bigfleet.model.profile import Profile
+    from bigfleet.model.resources import Resources
     from bigfleet.shard.core.actions.emission import ActionTaken
     from bigfleet.shard.core.published import MachineView
     from bigfleet.shard.core.state.fleet import Record
@@ -23,8 +30,13 @@ _KINDS = {name.removeprefix("ACTION_KIND_").capitalize(): number for name, numbe
 BOOTSTRAP_FAILED = shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED
 
 
-def need_view(verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool) -> shardread_pb2.NeedView:
-    """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment."""
+def need_view(
+    verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool, sold_out: Iterable[str] = ()
+) -> shardread_pb2.NeedView:
+    """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment.
+
+    `sold_out`: kinds of machines that would serve it and cannot be bought at the moment.
+    """
     view = shardread_pb2.NeedView(
         need=need,
         cluster_id=verdict.key.cluster,
@@ -45,6 +57,7 @@ def need_view(verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool) 
             )
             for each in verdict.candidates
         ],
+        sold_out=sold_out,
     )
     if blocked and (not verdict.satisfied or verdict.bootstraps + verdict.provisions):
         # The engine counts on machines that nobody can turn into nodes at the moment.
@@ -65,6 +78,14 @@ def need_view(verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool) 
         view.preemption.victims_found = _clipped(verdict.victims)
         view.preemption.capacity_freed.resources.update(verdict.freed.to_wire())
     return view
+
+
+def sold_out_for(profile: Profile, unit: Resources, sold_out: Iterable[tuple[Shape, int]], now: int) -> Iterator[str]:
+    """The kinds among these that would serve a need of this profile and unit, in words."""
+    for shape, until in sold_out:
+        if shape.allocatable.covers(unit) and profile.matches(lambda key, shape=shape: attribute("", shape, key)):  # type: ignore[misc]
+            again = max(0, until - now) // SECOND
+            yield f"{shape.instance_type} in {shape.zone or 'no zone'} of {shape.provider}, tried again in {again}s"
 
 
 REASONS = {

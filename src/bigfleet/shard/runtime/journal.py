@@ -1,5 +1,6 @@
 """The shard's own small memory, `<data-dir>/shard.db`: its epoch, and the rows the core asks to keep.
 
+The epoch is one more than the last, and no less than the milliseconds since 1970: a lost file does not begin anew.
 One process per data directory, by a lock that dies with it. What `write` returns from is on disk. Losing the file may
 only make the shard more cautious, so nothing else is kept here: machines come from List, demand from operators.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -30,12 +32,14 @@ class JournalError(Exception):
 class JournalFile:
     """An open journal. `state` is what the core begins with; opening it has raised the epoch, durably."""
 
-    def __init__(self, data_dir: Path, shard_id: str) -> None:
+    def __init__(self, data_dir: Path, shard_id: str, *, min_epoch: int = 0, unix_ms: int | None = None) -> None:
         self.path = data_dir / FILE
         self._lock = _locked(data_dir)
+        # A journal that was lost must not bring back an epoch that providers have seen the end of.
+        least = max(min_epoch, milliseconds() if unix_ms is None else unix_ms)
         try:
             self._db = _opened(self.path)
-            self.state = self._begun(shard_id, _legacy_epoch(data_dir / LEGACY_EPOCH))
+            self.state = self._begun(shard_id, max(least, _legacy_epoch(data_dir / LEGACY_EPOCH) + 1))
         except (sqlite3.Error, JournalError) as error:
             self._lock.close()
             if isinstance(error, JournalError):
@@ -64,7 +68,7 @@ class JournalFile:
         self._db.close()
         self._lock.close()
 
-    def _begun(self, shard_id: str, legacy_epoch: int) -> JournalState:
+    def _begun(self, shard_id: str, least_epoch: int) -> JournalState:
         self._db.execute("BEGIN IMMEDIATE")
         meta = dict(self._db.execute("SELECT name, value FROM meta").fetchall())
         if int(meta.get("schema", _SCHEMA)) != _SCHEMA:
@@ -74,13 +78,18 @@ class JournalFile:
             raise JournalError(
                 f"journal {self.path} belongs to shard {owner!r}, not {shard_id!r}; give each shard its own --data-dir"
             )
-        epoch = max(int(meta.get("epoch", 0)), legacy_epoch) + 1
+        epoch = max(int(meta.get("epoch", 0)) + 1, least_epoch)
         for name, value in (("schema", str(_SCHEMA)), ("shard_id", shard_id), ("epoch", str(epoch))):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
         rows = self._db.execute("SELECT kind, key, value FROM rows ORDER BY kind, key").fetchall()
         self._db.execute("COMMIT")
         known = {int(table) for table in Table}
         return JournalState(epoch, {(Table(kind), key): value for kind, key, value in rows if kind in known})
+
+
+def milliseconds() -> int:
+    """Since 1970, by this host's clock."""
+    return time.time_ns() // 1_000_000
 
 
 def _opened(path: Path) -> sqlite3.Connection:

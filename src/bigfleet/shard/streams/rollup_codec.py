@@ -1,7 +1,8 @@
 """Roll-ups from the wire to engine columns: read as bytes first, so an unchanged one costs a hash and not a parse.
 
-A roll-up is valid as a whole or refused as a whole, with one sentence that names the field. Profiles and quantities
-are interned over all roll-ups of the process. Knows nothing of sessions; may run in a worker thread.
+A roll-up is valid as a whole or refused as a whole, with one sentence that names the field, or the limit it is over
+(`contract/limits.py`). Profiles and quantities are interned over all roll-ups of the process, within a bound in bytes.
+Knows nothing of sessions; may run in a worker thread.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import Toleration
+from bigfleet.shard.contract import limits
+from bigfleet.shard.streams.remembered import Remembered
 from bigfleet.wire import capacity_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _ROLLUP_TAG = 2 << 3 | 2
 _CLUSTER_TAG = 1 << 3 | 2
@@ -34,9 +37,10 @@ _NEEDS_TAG = 3 << 3 | 2
 _AGGREGATE_TAG = 2 << 3 | 2
 _MIN_UNIT_TAG = 8 << 3 | 2
 _AMOUNT_TAGS = (_AGGREGATE_TAG, _MIN_UNIT_TAG)
-_INTERNED = 200_000
-# Whole rows that are remembered, and how long one may be: most rows of a changed roll-up are those of the last one.
-_ROWS_KEPT = 50_000
+# What is remembered of rows (most of a changed roll-up are those of the last one), constraint sets and amounts.
+_ROW_BYTES = 128 << 20
+_CONSTRAINT_BYTES = 128 << 20
+_AMOUNT_BYTES = 32 << 20
 _LONGEST_ROW = 512
 
 
@@ -101,16 +105,25 @@ class RollupDecoder:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, _Row] = {}
-        self._constraints: dict[bytes, tuple[Profile, str]] = {}
-        self._amounts: dict[bytes, tuple[str, int]] = {}
+        self._rows: Remembered[_Row] = Remembered(_ROW_BYTES)
+        self._constraints: Remembered[tuple[Profile, str]] = Remembered(_CONSTRAINT_BYTES)
+        self._amounts: Remembered[tuple[str, int]] = Remembered(_AMOUNT_BYTES)
+
+    @property
+    def remembered_bytes(self) -> int:
+        """What the memory of earlier roll-ups is charged with."""
+        return self._rows.held_bytes + self._constraints.held_bytes + self._amounts.held_bytes
 
     def decode(self, body: bytes) -> tuple[Rollup, int]:
         """The columns and the timestamp; raises RollupError."""
         try:
-            return self._walked(body)
-        except (_Unusual, IndexError, DecodeError):
-            return self.parsed(body)
+            try:
+                return self._walked(body)
+            except (_Unusual, IndexError, DecodeError):
+                return self.parsed(body)
+        except MemoryError:
+            # Refused like any other roll-up that is too much: the clusters served so far must not pay for it.
+            raise RollupError(f"rollup of {len(body)} bytes needs more memory than this shard has") from None
 
     def parsed(self, body: bytes) -> tuple[Rollup, int]:
         """The same by parsing the whole message."""
@@ -119,10 +132,12 @@ class RollupDecoder:
         except DecodeError as error:
             raise RollupError(f"rollup of {len(body)} bytes does not parse: {error}") from None
         rows = []
+        _limit("needs has rows", len(message.needs), limits.ROWS)
         for number, need in enumerate(message.needs):
             aggregate = dict(_units(number, "aggregate_resources", need.aggregate_resources))
             min_unit = dict(_units(number, "min_unit", need.min_unit))
-            rows.append(_row(_profile(number, need), need.group, aggregate, min_unit))
+            group = _text(f"needs[{number}].group", need.group, limits.GROUP_BYTES)
+            rows.append(_row(_profile(number, need), group, aggregate, min_unit))
         return _rollup(rows, message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
 
     def _walked(self, body: bytes) -> tuple[Rollup, int]:
@@ -142,6 +157,8 @@ class RollupDecoder:
             if at > end:
                 raise _Unusual
             row = body[start:at]
+            if len(rows) == limits.ROWS:
+                raise RollupError(f"needs has more than {limits.ROWS} rows; at most {limits.ROWS} are accepted")
             rows.append(known.get(row) or self._row(len(rows), row))
         rest.append(body[begun:end])
         # What is left is a roll-up without needs: cluster, timestamp, overhead.
@@ -172,6 +189,9 @@ class RollupDecoder:
                     aggregate[known[0]] = known[1]
                 else:
                     min_unit[known[0]] = known[1]
+                if len(aggregate) + len(min_unit) > 2 * limits.RESOURCES:
+                    # Before the rest is read: this is what a roll-up meant to do harm consists of.
+                    raise _too_many_names(number, max(len(aggregate), len(min_unit)))
             else:
                 at = _after(row, at)
         if at != end:
@@ -183,9 +203,7 @@ class RollupDecoder:
             constraint = self._constraint(number, key)
         made = _row(*constraint, aggregate, min_unit)
         if end <= _LONGEST_ROW:
-            if len(self._rows) >= _ROWS_KEPT:
-                self._rows.clear()
-            self._rows[row] = made
+            self._rows.keep(row, made)
         return made
 
     def _amount(self, number: int, tag: int, entry: bytes) -> tuple[str, int]:
@@ -197,16 +215,13 @@ class RollupDecoder:
         found = _units(number, field, need.aggregate_resources if aggregate else need.min_unit)
         if len(found) != 1:
             raise _Unusual
-        if len(self._amounts) >= _INTERNED:
-            self._amounts.clear()
-        self._amounts[entry] = found[0]
+        self._amounts.keep(entry, found[0])
         return found[0]
 
     def _constraint(self, number: int, key: bytes) -> tuple[Profile, str]:
         need = capacity_pb2.CapacityNeed.FromString(key)
-        if len(self._constraints) >= _INTERNED:
-            self._constraints.clear()
-        made = self._constraints[key] = (_profile(number, need), need.group)
+        made = (_profile(number, need), _text(f"needs[{number}].group", need.group, limits.GROUP_BYTES))
+        self._constraints.keep(key, made)
         return made
 
 
@@ -234,6 +249,8 @@ def _rollup(rows: list[_Row], cluster: str, overhead: Resources) -> Rollup:
         profile_column.append(number)
         group_column.append(groups.setdefault(group, len(groups)) if group else NONE)
     names = tuple(sorted({name for row in {row[2] for row in rows} for name in row}))
+    _limit("needs name resources", len(names), limits.RESOURCES)
+    _limit("rows times resource names are", len(rows) * len(names), limits.AMOUNTS)
     return Rollup(
         cluster=cluster,
         profiles=tuple(found),
@@ -248,6 +265,13 @@ def _rollup(rows: list[_Row], cluster: str, overhead: Resources) -> Rollup:
 
 
 def _profile(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
+    where = f"needs[{row}]"
+    _limit(f"{where}.requirements are", len(need.requirements), limits.REQUIREMENTS)
+    _limit(f"{where}.requirements have values", sum(len(e.values) for e in need.requirements), limits.VALUES)
+    _limit(f"{where}.spread has", len(need.spread), limits.SPREADS)
+    _limit(f"{where}.tolerations are", len(need.tolerations), limits.TOLERATIONS)
+    for text in _texts(need):
+        _text(f"{where}: a key or value", text, limits.TEXT_BYTES)
     requirements = []
     for index, entry in enumerate(need.requirements):
         operator = _OPERATORS.get(entry.operator)
@@ -277,7 +301,10 @@ def _profile(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
 
 def _units(row: int, field: str, quantities: Mapping[str, str]) -> list[tuple[str, int]]:
     units: list[tuple[str, int]] = []
+    if len(quantities) > limits.RESOURCES:
+        raise _too_many_names(row, len(quantities))
     for name, text in quantities.items():
+        _text(f"needs[{row}].{field}: a name or quantity", max(name, text, key=len), limits.TEXT_BYTES)
         try:
             amount = to_units(name, text, round_up=True)
             Resources({name: amount or 1})
@@ -290,10 +317,37 @@ def _units(row: int, field: str, quantities: Mapping[str, str]) -> list[tuple[st
 def _overhead(quantities: Mapping[str, str]) -> Resources:
     if not quantities:
         return Resources.ZERO
+    _limit("node_overhead names resources", len(quantities), limits.RESOURCES)
     try:
         return Resources.parse(quantities, round_up=True)
     except (QuantityError, ResourceError) as error:
         raise RollupError(f"node_overhead: {error}") from None
+
+
+def _texts(need: capacity_pb2.CapacityNeed) -> Iterator[str]:
+    for requirement in need.requirements:
+        yield requirement.key
+        yield from requirement.values
+    for spread in need.spread:
+        yield spread.topology_key
+    for toleration in need.tolerations:
+        yield from (toleration.key, toleration.value, toleration.operator, toleration.effect)
+
+
+def _text(what: str, text: str, limit: int) -> str:
+    # Characters first: nearly every text is short, and bytes are at least as many.
+    if len(text) > limit // 4 and len(text.encode()) > limit:
+        raise RollupError(f"{what} has {len(text.encode())} bytes; at most {limit} are accepted")
+    return text
+
+
+def _limit(what: str, found: int, limit: int) -> None:
+    if found > limit:
+        raise RollupError(limits.over(what, found, limit))
+
+
+def _too_many_names(row: int, found: int) -> RollupError:
+    return RollupError(limits.over(f"needs[{row}] names resources: more than", found - 1, limits.RESOURCES))
 
 
 def _matrix(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.penalty import BUCKETS, bucket_label
 
@@ -24,7 +25,9 @@ _CLASSES = ((1_000_000, "critical"), (1000, "service"), (100, "batch"))
 _OTHER = "other"
 
 
-def publish_gauges(metrics: ShardMetrics, published: Published, before: Published | None = None) -> None:
+def publish_gauges(
+    metrics: ShardMetrics, published: Published, before: Published | None = None, now: int | None = None
+) -> None:
     """Replace every gauge that comes from the core; what is the same object as in `before` is left as it is."""
     inventory: Counter[tuple[str, ...]] = Counter()
     for (state, kind, bucket), count in published.states.items():
@@ -46,6 +49,11 @@ def publish_gauges(metrics: ShardMetrics, published: Published, before: Publishe
     metrics.publish("coordinator_term", published.term)
     metrics.publish("provider_listed", {(each.name,): int(each.listed) for each in published.providers})
     metrics.publish("provider_machines", {(each.name,): each.machines for each in published.providers})
+    fenced = published.stood_off
+    metrics.publish("provider_fenced", {(each.name,): int(each.name in fenced) for each in published.providers})
+    if now is not None:
+        since = {each.name: each.last_complete or published.started for each in published.providers}
+        metrics.publish("provider_list_age_seconds", {(name,): max(0, now - at) / SECOND for name, at in since.items()})
     metrics.publish("dollars_per_hour", published.dollars_per_hour)
 
 

@@ -91,6 +91,8 @@ FAMILIES: tuple[Family, ...] = (
     _histogram("journal_commit_seconds", "One durable write of the journal.", FAST),
     _gauge("provider_listed", "1 once a provider has listed its machines.", "provider"),
     _gauge("provider_machines", "Machines a provider has listed.", "provider"),
+    _gauge("provider_list_age_seconds", "Time since a provider's last good List, or since the start.", "provider"),
+    _gauge("provider_fenced", "1 while nothing is asked of a provider because it fences this shard.", "provider"),
     _gauge("dollars_per_hour", "What providers bill: machines that have a host, and reserved ones."),
 )
 _BY_NAME = {family.name: family for family in FAMILIES}

@@ -34,18 +34,28 @@ class Lane:
     waiting: deque[Operation] = field(default_factory=deque)
     inflight: int = 0
     silent: int = 0
+    # Times in a row that the provider asked for fewer calls.
+    slowed: int = 0
     not_before: int = 0
 
     @property
     def suspect(self) -> bool:
         return self.silent >= SUSPECT_AFTER
 
+    @property
+    def careful(self) -> bool:
+        """One call at a time, with pauses."""
+        return self.slowed > 0 or self.suspect
+
 
 class Calls:
     """Queues operations for their provider and sends calls."""
 
-    def __init__(self, state: ShardState, still_valid: Callable[[Operation], bool]) -> None:
+    def __init__(
+        self, state: ShardState, still_valid: Callable[[Operation], bool], stopped: Callable[[str], bool]
+    ) -> None:
         self._state = state
+        self._stopped = stopped
         self._still_valid = still_valid
         self._lanes: dict[str, Lane] = {}
         self._inflight: dict[int, Operation] = {}
@@ -66,10 +76,12 @@ class Calls:
 
     def dispatch(self) -> None:
         """Send what the limits allow."""
-        for lane in self._lanes.values():
-            if not lane.waiting or (lane.suspect and self._state.now < lane.not_before):
+        for provider, lane in self._lanes.items():
+            if self._stopped(provider):
                 continue
-            limit = 1 if lane.suspect else self._state.config.execute_concurrency
+            if not lane.waiting or (lane.careful and self._state.now < lane.not_before):
+                continue
+            limit = 1 if lane.careful else self._state.config.execute_concurrency
             while lane.waiting and lane.inflight < limit:
                 operation = lane.waiting.popleft()
                 # An operation that was called off stays in the queue until its turn.
@@ -93,12 +105,35 @@ class Calls:
             return
         lane.silent = 0 if alive else lane.silent + 1
         if lane.suspect:
-            config = self._state.config
-            wait = delay(config.retry_delay, config.retry_delay_max, lane.silent - SUSPECT_AFTER + 1, provider)
-            lane.not_before = self._state.now + wait
-            self._state.timers.arm(LANE_TIMER, provider, lane.not_before)
-        else:
+            self._pause(provider, lane, lane.silent - SUSPECT_AFTER + 1)
+        elif not lane.slowed:
             self._state.timers.cancel(LANE_TIMER, provider)
+
+    def slow_down(self, provider: str) -> None:
+        """The provider wants fewer calls: one at a time, ever less often, until one is taken."""
+        lane = self._lanes[provider]
+        if self._state.now >= lane.not_before:
+            # What was under way when it said so is of the same wave.
+            lane.slowed += 1
+            self._pause(provider, lane, lane.slowed)
+
+    def taken(self, provider: str) -> None:
+        """A call was taken: there is no limit at the moment."""
+        lane = self._lanes[provider]
+        if lane.slowed:
+            lane.slowed = 0
+            if not lane.suspect:
+                self._state.timers.cancel(LANE_TIMER, provider)
+
+    def answers(self, provider: str) -> None:
+        """Something else than a call was answered."""
+        if provider in self._lanes and self._lanes[provider].silent:
+            self.heard(provider, alive=True)
+
+    def _pause(self, provider: str, lane: Lane, times: int) -> None:
+        config = self._state.config
+        lane.not_before = self._state.now + delay(config.retry_delay, config.retry_delay_max, times, provider)
+        self._state.timers.arm(LANE_TIMER, provider, lane.not_before)
 
     def suspect(self, provider: str) -> bool:
         return provider in self._lanes and self._lanes[provider].suspect

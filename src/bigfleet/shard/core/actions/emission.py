@@ -142,7 +142,7 @@ class Emission:
         if record is None:
             self._refuse(action, cycle, Outcome.UNKNOWN_MACHINE)
             return True
-        if not self._applies(record, action):
+        if not self._applies(executor, record, action):
             return False
         profile = None
         if action.kind in ACQUISITIONS:
@@ -172,11 +172,13 @@ class Emission:
         )
         return True
 
-    def _applies(self, record: Record, action: Action) -> bool:
+    def _applies(self, executor: Executor, record: Record, action: Action) -> bool:
         state, key = self._state, record.key
         if state.operations.on(key) is not None or not record.owned or state.halted:
             return False
         if record.state != PASSAGES[FIRST_CALL[action.kind]].before or state.resting(key):
+            return False
+        if executor.refusals.standoffs.stopped(record.provider):
             return False
         if record.state == CONFIGURED and record.cluster != action.cluster:
             return False

@@ -16,11 +16,12 @@ from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import PASSAGES
 from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
-from bigfleet.shard.contract.outcomes import Level, Outcome
+from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.actions import intents
 from bigfleet.shard.core.actions.bootstrap import Bootstraps
 from bigfleet.shard.core.actions.call_queue import TIMER, Calls
 from bigfleet.shard.core.actions.drains import Drains
+from bigfleet.shard.core.actions.refusals import Refusals
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.machines.departures import Departures
@@ -29,6 +30,7 @@ from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_of
+from bigfleet.shard.core.machines.visibility import Visibility
 from bigfleet.shard.core.state.backoff import delay, kind_of
 from bigfleet.shard.core.state.enum_aliases import (
     AWAITING,
@@ -58,7 +60,9 @@ RELEASES: Final = "bigfleet_shard_idle_releases_total"
 CONFIGURE_PHASE: Final = "bigfleet_shard_configure_phase_seconds"
 DRAIN_PHASE: Final = "bigfleet_shard_drain_phase_seconds"
 
-_RETRIED: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE})
+# Nobody answered: the call may have been applied.
+_UNHEARD: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE, Failure.BUSY})
+_RETRIED: Final = _UNHEARD | {Failure.EXHAUSTED, Failure.THROTTLED}
 # Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
 _UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Stage.EVICTING})
 
@@ -89,11 +93,13 @@ class Executor:
         self._rereads = rereads
         self._finished = finished
         ids = IdSource(state.config.id, boot.epoch)
-        self.calls = Calls(state, self._still_valid)
+        self.calls = Calls(state, self._still_valid, lambda provider: self.refusals.standoffs.stopped(provider))
+        self.refusals = Refusals(state, self.calls, rereads, self._back, self.call_off_if_unsent)
         self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
         self.drains = Drains(state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain)
         self.failures = LocalFailures(state.config.stuck_hold)
-        self.departures = Departures(state, lifecycle, self.failures)
+        self.visibility = Visibility(state)
+        self.departures = Departures(state, lifecycle, self.failures, self.visibility)
         self.cannot_delete: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -151,10 +157,11 @@ class Executor:
         self._lifecycle.move(operation.machine, CONFIGURING, why, cluster=operation.cluster, stamp=stamp, wake=False)
         self.bootstraps.begin(operation)
 
-    def _journal(self, operation: Operation) -> None:
+    def _journal(self, operation: Operation, *, acknowledged: bool = False) -> None:
         config = self._state.config
         longest = config.transition_timeout(CREATE) + config.transition_timeout(CONFIGURE) + config.bootstrap_timeout
-        intents.write(self._state.turn, operation, self._state.now + longest)
+        now = self._state.now
+        intents.write(self._state.turn, operation, now + longest, now, lazy=acknowledged)
 
     # --------------------------------------------------------------------------------------------------------- answers
 
@@ -164,6 +171,8 @@ class Executor:
             return
         record, listed = operation.machine, event.record
         self.calls.heard(record.shape.provider, alive=True)
+        self.calls.taken(record.shape.provider)
+        self.refusals.standoffs.accepted(record.key)
         self._state.answered[record.key] = self._state.now
         flaw = flaw_of(listed, record.shape)
         if flaw is not None or listed.id != record.id:
@@ -173,12 +182,21 @@ class Executor:
             self._fail(operation, Outcome.PROVIDER_ERROR, f"ack rejected: {detail}")
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
+        self._acknowledged(operation)
         if listed.state == PASSAGES[operation.call].before:
             raced = operation.call == CONFIGURE
             outcome = Outcome.RACED_TO_IDLE if raced else Outcome.TRANSITION_ERROR
             self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
         elif not self._advance(operation, listed):
             self._fail(operation, Outcome.TRANSITION_ERROR, f"the provider shows {_seen(listed)}")
+
+    def _acknowledged(self, operation: Operation) -> None:
+        """A purchase the provider took may take its time to be seen; any other answer is a sighting."""
+        if operation.call == CREATE:
+            self.visibility.acknowledged(operation.machine.key, self._state.now)
+            self._journal(operation, acknowledged=True)
+        else:
+            self.visibility.ends(operation.machine.key)
 
     def call_failed(self, event: CallFailed) -> None:
         operation = self.calls.answered(event.op)
@@ -187,39 +205,40 @@ class Executor:
             self._judge(operation, event.failure, event.error)
 
     def _judge(self, operation: Operation, failure: Failure, error: str) -> None:
-        state, record = self._state, operation.machine
-        self.calls.heard(record.provider, alive=failure not in _RETRIED)
+        record = operation.machine
+        self.calls.heard(record.provider, alive=failure not in _UNHEARD)
         operation.error = error
-        operation.ambiguous = operation.ambiguous or failure in _RETRIED
-        if failure == Failure.FENCED:
-            state.turn.log(
-                Level.ERROR,
-                "provider fenced this shard's mutation; another process acts for this shard",
-                kind=operation.kind.name.capitalize(),
-                machine=record.key,
-                cluster=operation.cluster,
-            )
-            self._fail(operation, Outcome.FENCED, error, stuck=True)
+        operation.ambiguous = operation.ambiguous or failure in _UNHEARD
+        if self.refusals.ends(operation, failure, error):
+            return
+        if failure == Failure.NOT_FOUND and self.visibility.hidden(record.key):
+            self._retry_later(operation)
         elif failure == Failure.NOT_FOUND:
+            if operation.call == CREATE:
+                self._after_failure(operation, error)
             self.lost(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
             self.departures.gone(record, "the provider does not know it")
         elif failure == Failure.UNIMPLEMENTED and operation.call == DELETE:
             self.cannot_delete.add(record.provider)
             self._back(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
-        elif failure in _RETRIED and self._may_retry(operation):
-            operation.to(Stage.RETRYING)
-            config = state.config
-            wait = delay(config.retry_delay, config.retry_delay_max, operation.attempts, record.key)
-            state.timers.arm(TIMER, record.key, state.now + wait)
+        elif failure in _RETRIED and self._may_retry(operation, failure):
+            self._retry_later(operation)
         else:
             self._fail(operation, Outcome.TIMED_OUT if failure == Failure.DEADLINE else Outcome.PROVIDER_ERROR, error)
 
-    def _may_retry(self, operation: Operation) -> bool:
-        """A provider that is away as a whole does not use up an operation's attempts, only its time."""
+    def _retry_later(self, operation: Operation) -> None:
+        state, key = self._state, operation.machine.key
+        operation.to(Stage.RETRYING)
+        wait = delay(state.config.retry_delay, state.config.retry_delay_max, operation.attempts, key)
+        state.timers.arm(TIMER, key, state.now + wait)
+
+    def _may_retry(self, operation: Operation, failure: Failure) -> bool:
+        """A provider that is away or limits calls does not use up an operation's attempts, only its time."""
         if operation.attempts < self._state.config.execute_attempts:
             return True
         patience = _timeout(operation, self._state)
-        return self.calls.suspect(operation.machine.provider) and self._state.now - operation.began < patience
+        waits = failure == Failure.THROTTLED or self.calls.suspect(operation.machine.provider)
+        return waits and self._state.now - operation.began < patience
 
     def sighted(self, operation: Operation, listed: ListedMachine) -> bool:
         """A fresh provider record of a machine at work; False when it ended the operation and is to be adopted."""
@@ -239,6 +258,19 @@ class Executor:
             self._rest(operation, detail)
         self._finish(operation, Outcome.PROVIDER_ERROR if undone else Outcome.STALE, f"{operation.call}: {detail}")
         return False
+
+    def unseen(self, machine: str) -> None:
+        """The visibility window of a machine is over."""
+        why = self.visibility.overdue(machine)
+        record = self._state.fleet.machines.get(machine)
+        if not why or record is None:
+            return
+        operation = self._state.operations.on(machine)
+        self._state.breakers.failed(kind_of(record.shape), self._state.now, why)
+        self._state.machine_rests.failed(machine, self._state.now, why)
+        if operation is not None:
+            self.lost(operation, Outcome.PROVIDER_ERROR, f"{CREATE}: {why}")
+        self.departures.gone(record, why)
 
     def lost(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """The machine is gone from under the operation."""
@@ -304,6 +336,7 @@ class Executor:
         call = operation.call
         if call == CREATE:
             state.breakers.succeeded(kind_of(record.shape))
+            self.refusals.stockouts.bought(record.shape)
             self._lifecycle.move(record, IDLE, "host attached", host=listed.host)
             self._go_on_binding(operation)
             return
@@ -341,6 +374,15 @@ class Executor:
         """Stop before a provider was asked; the machine is what it was."""
         assert self.untouched(operation), f"{operation} has been sent to the provider"
         self._back(operation, outcome, detail)
+
+    def call_off_if_unsent(self, operation: Operation, outcome: Outcome, detail: str) -> None:
+        """Stop what can be stopped; what the provider is at work on, or an operator cannot take back, goes on."""
+        if operation.stage == Stage.EVICTING and not self.drains.cancellable(operation):
+            return
+        if self.untouched(operation) or operation.stage == Stage.RETRYING:
+            if operation.is_drain:
+                self.drains.tell_cancelled(operation)
+            self._back(operation, outcome, detail)
 
     def untouched(self, operation: Operation) -> bool:
         return operation.stage in _UNSENT and not operation.ambiguous

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.json import encode
 
+from bigfleet.engine.batches import Shape
 from bigfleet.engine.results import ActionKind
+from bigfleet.model.resources import Resources
+from bigfleet.model.taint import Taint
 from bigfleet.shard.contract.events import Table
 from bigfleet.shard.core.state.operations import Operation
 from bigfleet.shard.core.state.turn import Turn
@@ -28,9 +32,12 @@ class Intent(Struct, frozen=True):
     deadline: int
     reason: str
     cycle: int
+    # When the provider was asked or answered last, and of a purchase what it will be once it is seen.
+    asked: int = 0
+    shape: list[Any] | None = None
 
 
-def write(turn: Turn, operation: Operation, deadline: int) -> None:
+def write(turn: Turn, operation: Operation, deadline: int, asked: int, *, lazy: bool = False) -> None:
     intent = Intent(
         operation.kind,
         operation.cluster,
@@ -39,8 +46,44 @@ def write(turn: Turn, operation: Operation, deadline: int) -> None:
         deadline,
         operation.reason,
         operation.cycle,
+        asked,
+        _row(operation.machine.shape) if operation.kind == ActionKind.PROVISION else None,
     )
-    turn.write(Table.INTENT, operation.journal_key, encode(intent).decode())
+    turn.write(Table.INTENT, operation.journal_key, encode(intent).decode(), lazy=lazy)
+
+
+def shape_of(intent: Intent) -> Shape | None:
+    """What was bought, as far as the row tells."""
+    try:
+        row = intent.shape or []
+        provider, instance_type, zone, capacity, price, probability, allocatable, labels, taints = row
+        return Shape(
+            str(provider),
+            str(instance_type),
+            str(zone),
+            int(capacity),
+            float(price),
+            float(probability),
+            Resources({str(name): int(amount) for name, amount in allocatable.items()}),
+            tuple((str(key), str(value)) for key, value in labels),
+            tuple(Taint(*taint) for taint in taints),
+        )
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _row(shape: Shape) -> list[Any]:
+    return [
+        shape.provider,
+        shape.instance_type,
+        shape.zone,
+        int(shape.capacity_type),
+        shape.price,
+        shape.probability,
+        dict(shape.allocatable.items()),
+        shape.labels,
+        [(taint.key, taint.value, taint.effect) for taint in shape.taints],
+    ]
 
 
 def read(rows: Mapping[tuple[Table, str], str]) -> dict[str, Intent]:
@@ -60,6 +103,8 @@ def _parse(text: str) -> Intent | None:
             deadline=int(row["deadline"]),
             reason=str(row["reason"]),
             cycle=int(row["cycle"]),
+            asked=int(row.get("asked", 0)),
+            shape=row.get("shape"),
         )
     except (ValueError, KeyError, TypeError):
         return None

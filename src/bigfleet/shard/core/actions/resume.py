@@ -6,6 +6,9 @@ it is at work on is waited for; anything else is dropped and the engine decides 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from bigfleet.engine.batches import Shape
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import CallKind, MachineState
 from bigfleet.shard.contract.events import JournalState, Table
@@ -29,8 +32,15 @@ _UNDER_WAY = {
 class Resume:
     """Journalled intents and drains that have not been looked at yet."""
 
-    def __init__(self, state: ShardState, executor: Executor, boot: JournalState) -> None:
+    def __init__(
+        self,
+        state: ShardState,
+        executor: Executor,
+        boot: JournalState,
+        expect: Callable[[str, Shape], Record | None],
+    ) -> None:
         self._state = state
+        self._expect = expect
         self._executor = executor
         self._intents = intents.read(boot.rows)
         kept = {(Table.INTENT, key) for key in self._intents} | {
@@ -52,8 +62,9 @@ class Resume:
         """The provider has been listed: rows about machines it did not name are of no use."""
         prefix = f"{provider}/"
         for key in [key for key in self._intents if key.startswith(prefix)]:
-            del self._intents[key]
-            self._state.turn.erase(Table.INTENT, key)
+            intent = self._intents.pop(key)
+            if not self._unseen(key.removeprefix(prefix), intent):
+                self._state.turn.erase(Table.INTENT, key)
         for key in [key for key in self._executor.drains.journalled if key.startswith(prefix)]:
             del self._executor.drains.journalled[key]
             self._state.turn.erase(Table.DRAIN, key)
@@ -61,21 +72,23 @@ class Resume:
             self._state.turn.erase(*row)
         self._unreadable = []
 
+    def _unseen(self, id: str, intent: Intent) -> bool:
+        """Wait for a purchase of the earlier process that its provider does not show yet, as that process would."""
+        visibility, shape = self._executor.visibility, intents.shape_of(intent)
+        until = intent.asked + visibility.window
+        if intent.kind != ActionKind.PROVISION or shape is None or self._state.now >= until:
+            return False
+        record = self._expect(id, shape)
+        if record is None or not record.owned:
+            return False
+        self._executor.rejoin(_operation(record, intent, CallKind.CREATE))
+        visibility.acknowledged(record.key, intent.asked)
+        return True
+
     def _intent(self, record: Record, intent: Intent) -> bool:
         call = _UNDER_WAY.get((intent.kind, record.state))
         unheard = intent.kind == ActionKind.PROVISION and record.state == MachineState.SPECULATIVE
-        operation = Operation(
-            machine=record,
-            kind=intent.kind,
-            call=call or CallKind.CREATE,
-            cluster=intent.cluster,
-            fingerprint=intent.fingerprint,
-            group=intent.group,
-            reason=intent.reason,
-            cycle=intent.cycle,
-            # The earlier process may have called: only the provider can say how that ended.
-            ambiguous=True,
-        )
+        operation = _operation(record, intent, call or CallKind.CREATE)
         if call == CallKind.CONFIGURE and record.cluster != intent.cluster:
             return False
         if call is not None:
@@ -108,3 +121,18 @@ class Resume:
         else:
             return False
         return True
+
+
+def _operation(record: Record, intent: Intent, call: CallKind) -> Operation:
+    return Operation(
+        machine=record,
+        kind=intent.kind,
+        call=call,
+        cluster=intent.cluster,
+        fingerprint=intent.fingerprint,
+        group=intent.group,
+        reason=intent.reason,
+        cycle=intent.cycle,
+        # The earlier process may have called: only the provider can say how that ended.
+        ambiguous=True,
+    )
