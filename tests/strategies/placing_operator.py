@@ -13,7 +13,7 @@ from bigfleet.shard.contract import events as ev
 from tests.strategies.placed import counted, pods
 from tests.strategies.shard_world import ALL, Operator, S, World
 
-LOOK = 5.0
+LOOK = 10.0
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Refusals:
 
 
 class PlacingOperator(Operator):
-    """Looks every five seconds; a node is ready two seconds after its machine is Configured."""
+    """Looks every ten seconds; a node is ready two seconds after its machine is Configured."""
 
     def __init__(self, world: World, cluster: str) -> None:
         super().__init__(world, cluster, ALL | {PLACEMENT})
@@ -50,6 +50,8 @@ class PlacingOperator(Operator):
         self.boot = 2.0
         self.never_ready: set[str] = set()
         self.unplaceable = False
+        # Whether it opens a closing node itself for a pod that fits only there.
+        self.reopens = True
         self._said: object = None
         self.profile = pods(cluster, 1, cpu=1).row.profile.fingerprint
         self.connect()
@@ -125,6 +127,15 @@ class PlacingOperator(Operator):
                 if open_ and not self.unplaceable and self._free(machine) >= pod.cores:
                     pod.node = machine
                     break
+            else:
+                self._reopen_for(pod)
+
+    def _reopen_for(self, pod: Pod) -> None:
+        for machine, node in sorted(self.nodes.items()):
+            if self.reopens and node.closing_since and not node.draining and self._free(machine) >= pod.cores:
+                node.closing_since = 0
+                pod.node = machine
+                return
 
     def look(self) -> None:
         """Bind what can be bound and tell everything: nodes first."""

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bigfleet.engine.placement import RestKind
-from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.events import Table
@@ -18,7 +17,9 @@ MINUTE = 60.0
 
 
 def placing(**settings: Any) -> World:
-    world = World(config=test_config(placement=True, **settings))
+    """Hours pass in these tests, so the shard looks half as often as it would."""
+    seldom = {"cycle_interval": round(20e9), "reconcile_interval": round(20e9), "transition_poll_interval": 0}
+    world = World(config=test_config(placement=True, **{**seldom, **settings}))
     world.provider.work[CallKind.CREATE] = 20
     return world
 
@@ -153,7 +154,7 @@ def test_a_machine_the_provider_loses_is_told_at_once_and_replaced() -> None:
     world.run(2 * MINUTE)
     lost = world.provider.configured("c")[0]
     world.provider.lose_host(lost)
-    world.run(15)
+    world.run(25)
     assert [frame.machine for frame in cluster.of(ev.NodeLost)] == [lost]
     world.run(MINUTE)
     assert not cluster.waiting
@@ -178,8 +179,7 @@ def test_a_machine_whose_node_never_appears_is_drained_and_its_kind_backs_off() 
     cluster = PlacingOperator(world, "c")
     cluster.never_ready = {"a0"}
     cluster.start(1, 3)
-    # A new roll-up for the first time holds reclaims for ten minutes.
-    world.run(14 * MINUTE)
+    world.run(4 * MINUTE)
     assert not cluster.waiting
     assert world.provider.configured("c") == ["b0"]
     [drain] = cluster.of(ev.ReclaimInstruction)
@@ -203,7 +203,7 @@ def test_a_ready_node_nobody_can_use_backs_its_kind_off_for_the_row() -> None:
 def half_used(world: World, cluster: PlacingOperator) -> None:
     """Four machines of which two are half empty, after the cluster has settled."""
     cluster.start(8, 2)
-    world.run(25 * MINUTE)
+    world.run(12 * MINUTE)
     assert not cluster.waiting and len(world.provider.configured("c")) == 4
     for machine in world.provider.configured("c")[:2]:
         cluster.pods.remove(cluster.on(machine)[0])
@@ -231,7 +231,7 @@ def test_consolidation_has_a_switch_and_a_dry_run_of_its_own() -> None:
         world.provider.several(6, "s", S.SPECULATIVE)
         cluster = PlacingOperator(world, "c")
         half_used(world, cluster)
-        world.run(60 * MINUTE)
+        world.run(25 * MINUTE)
         assert not cluster.of(ev.NodeClosing), settings
         assert len(world.provider.configured("c")) == 4
         told = {audit.outcome for audit in world.audits if audit.reason == "phase3.close"}
@@ -243,8 +243,9 @@ def dear_and_cheap(**settings: Any) -> tuple[World, PlacingOperator]:
     world = placing(eviction_rate=1.0, **settings)
     world.provider.add("dear", S.SPECULATIVE, type="dear", price=4.0)
     cluster = PlacingOperator(world, "c")
+    cluster.evict_after = 20.0
     cluster.start(1, 3)
-    world.run(20 * MINUTE)
+    world.run(11 * MINUTE)
     assert world.provider.configured("c") == ["dear"]
     world.provider.add("cheap", S.SPECULATIVE, type="cheap", price=1.0)
     return world, cluster
@@ -267,7 +268,7 @@ def test_a_move_brings_the_new_machine_up_before_the_old_one_drains() -> None:
     assert world.provider.units["cheap"].state == S.CONFIGURED
     world.run(2 * MINUTE)
     assert world.provider.configured("c") == ["cheap"] and not cluster.waiting
-    world.run(90 * MINUTE)
+    world.run(45 * MINUTE)
     assert world.provider.configured("c") == ["cheap"], "and it is not undone"
     assert not [key for key in world.journal if key[0] == Table.MOVE]
 
@@ -304,28 +305,62 @@ def test_a_refused_move_bars_its_old_machine_for_the_payback() -> None:
     assert world.state_of("dear") == S.CONFIGURED and len(cluster.refusals.said) == said
 
 
-def test_a_shortage_gives_a_move_up_and_the_node_is_opened_again() -> None:
+def test_a_shortage_gives_a_move_up_and_its_old_node_stays() -> None:
     world, cluster = dear_and_cheap()
     world.provider.work[CallKind.CREATE] = 600
+    cluster.reopens = False
     until(world, lambda: bool(list(world.core.consolidation.moves)))
-    cluster.start(1, 1)
+    cluster.start(1, 2)
     world.run(MINUTE)
     assert not list(world.core.consolidation.moves)
-    assert not cluster.waiting
     assert world.count("bigfleet_shard_consolidation_moves_total", "aborted") == 1
-    assert {action.kind for result in world.results for action in result.actions.rows()} >= {ActionKind.REOPEN}
+    world.run(30 * MINUTE)
+    assert world.provider.configured("c") == ["cheap", "dear"] and not cluster.waiting
+
+
+def closed(world: World, cluster: PlacingOperator) -> str:
+    half_used(world, cluster)
+    until(world, lambda: bool(cluster.of(ev.NodeClosing)))
+    return str(cluster.of(ev.NodeClosing)[0].machine)
+
+
+def test_a_closing_node_is_opened_again_before_anything_is_bought() -> None:
+    world = placing()
+    world.provider.several(6, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    cluster.reopens = False
+    machine = closed(world, cluster)
+    cluster.start(2, 2)
+    world.run(MINUTE)
+    assert not cluster.waiting
+    assert len(world.provider.configured("c")) == 4
+    assert [frame.closing for frame in cluster.of(ev.NodeClosing)] == [True, False]
+    [rest] = world.core.placement.spared.rests()
+    assert (rest.machine, rest.kind) == (machine, RestKind.CLOSE)
+
+
+def test_a_node_its_cluster_opened_itself_is_not_closed_again_for_an_hour() -> None:
+    world = placing()
+    world.provider.several(6, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    machine = closed(world, cluster)
+    cluster.start(2, 2)
+    world.run(20)
+    assert not cluster.waiting
+    cluster.pods.remove(cluster.on(machine)[0])
+    world.run(50 * MINUTE)
+    assert machine not in [frame.machine for frame in cluster.of(ev.NodeClosing)[1:]]
 
 
 def test_evictions_are_earned_by_pods_that_stay() -> None:
     world = placing()
-    world.provider.several(10, "s", S.SPECULATIVE)
+    world.provider.several(20, "s", S.SPECULATIVE)
     cluster = PlacingOperator(world, "c")
     world.run(60)
     cluster.start(20, 2)
     world.run(10 * MINUTE)
     assert world.core.placement.evictions.allowed() == ()
     cluster.start(10, 1)
-    cluster.stop(0, 1)
     world.run(2 * MINUTE)
     cluster.stop(10, 1)
     world.run(30 * MINUTE)

@@ -47,7 +47,7 @@ class Consolidation:
         self._demand = demand
         self._nodes = nodes
         self._placement = placement
-        self.moves = Moves(state, placement.spared, boot.rows)
+        self.moves = Moves(state, placement, boot.rows)
 
     def only_told(self, action: Action) -> bool:
         """Whether its own dry run keeps this action back."""

@@ -19,7 +19,7 @@ from bigfleet.shard.contract.events import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bigfleet.shard.core.clusters.spared import Spared
+    from bigfleet.shard.core.clusters.placement import Placement
     from bigfleet.shard.core.state.state import ShardState
 
 MOVES = "bigfleet_shard_consolidation_moves_total"
@@ -47,13 +47,14 @@ class MoveRow(Struct):
 class Moves:
     """Moves that are open or ended only a moment ago, by the key of their journal row."""
 
-    def __init__(self, state: ShardState, spared: Spared, rows: Mapping[tuple[Table, str], str]) -> None:
+    def __init__(self, state: ShardState, placement: Placement, rows: Mapping[tuple[Table, str], str]) -> None:
         self._state = state
-        self._spared = spared
+        self._spared = placement.spared
+        self._known = placement.reports_placement
         self._moves: dict[str, MoveRow] = {}
         self._open: dict[str, str] = {}
-        placement = state.config.policy().placement
-        self._payback, self._window = placement.payback_ns, placement.move_window_ns
+        rules = state.config.policy().placement
+        self._payback, self._window = rules.payback_ns, rules.move_window_ns
         for (table, key), text in rows.items():
             if table == Table.MOVE:
                 self._restore(key, text)
@@ -108,9 +109,14 @@ class Moves:
         return move
 
     def conditions(self) -> tuple[Move, ...]:
-        """As the engine takes them: open ones, and ended ones as long as they count against the pace of moves."""
+        """As the engine takes them: open ones, and ended ones as long as they count against the pace of moves.
+
+        After a restart the engine knows nothing of a cluster before its first roll-up and would give its moves up.
+        """
         found = []
         for _, move in sorted(self._moves.items()):
+            if not self._known(move.cluster):
+                continue
             if move.gone:
                 found.append(Move(move.cluster, move.gone, "", move.started, move.deadline, ended=True))
             if not move.ended:
@@ -118,8 +124,10 @@ class Moves:
         return tuple(found)
 
     def prune(self) -> None:
-        """Forget ended moves that no pace counts any more."""
+        """Forget ended moves that no pace counts any more, and open ones whose cluster did not come back in time."""
         now = self._state.now
+        for move in [each for each in self._moves.values() if not each.ended and now >= each.deadline]:
+            self.abort(move.old[0], "it took too long")
         for key in [key for key, move in self._moves.items() if move.ended and now - move.started >= self._window]:
             del self._moves[key]
             self._state.turn.erase(Table.MOVE, key)
