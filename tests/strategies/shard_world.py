@@ -57,6 +57,7 @@ class StepTables:
     deferred: int
     capped: int
     victims: dict[str, Any] = field(default_factory=dict)
+    aborted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: Any) -> StepTables:
@@ -71,6 +72,7 @@ class StepTables:
             result.deferred,
             result.capped,
             dict(getattr(result, "victims", {})),
+            tuple(result.aborted),
         )
 
 

@@ -60,6 +60,8 @@ class StepResult(Struct, frozen=True):
     deferred: int
     capped: int
     victims: Mapping[str, Ranking] = {}
+    # First old machines of moves that are given up.
+    aborted: tuple[str, ...] = ()
 
     def rendered(self) -> StepResult:
         """The same with rows made and shortfalls folded, so that whoever handles it does not have to."""
@@ -81,4 +83,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         int(result.deferred),
         int(result.capped),
         {each.transfer: victims_for(engine.copy(), each, wanted.policy, wanted.now) for each in wanted.victims},
+        tuple(getattr(result, "aborted", ())),
     )

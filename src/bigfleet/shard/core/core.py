@@ -47,6 +47,7 @@ from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.shortfalls import Short, folded
 from bigfleet.shard.core.actions.call_queue import LANE_TIMER
 from bigfleet.shard.core.actions.call_queue import TIMER as OPERATION_TIMER
+from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.empty_first import Twins
 from bigfleet.shard.core.actions.executor import Executor
@@ -54,6 +55,7 @@ from bigfleet.shard.core.actions.resume import Resume
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.coordination.bindings import Bindings
 from bigfleet.shard.core.coordination.coordination import Coordination
 from bigfleet.shard.core.coordination.cross_drains import CrossDrains
@@ -82,28 +84,55 @@ class ShardCore:
 
     def __init__(self, config: ShardConfig, boot: JournalState) -> None:
         state = self.state = ShardState(config, boot)
-        self.nodes = Nodes(state)
+        self.placement = Placement(state, boot)
+        self.nodes = Nodes(state, self.placement)
         self.rails = Rails(state, boot)
         self.ownership = Ownership(state, boot)
-        self.demand = Demand(state, boot)
+        self.demand = Demand(state, boot, self.placement)
         self.rereads = Rereads(state)
-        self.emission = Emission(state, self.demand, Twins(state, self.nodes, self.demand))
+        self.consolidation = Consolidation(state, self.demand, self.nodes, self.placement, boot)
+        twins = Twins(state, self.nodes, self.demand, self.placement)
+        self.emission = Emission(state, self.demand, twins, self.placement, self.consolidation)
         lifecycle = Lifecycle(state, self.nodes)
         self.executor = Executor(
-            state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
+            state,
+            lifecycle,
+            self.nodes,
+            self.demand,
+            self.rereads,
+            boot,
+            finished=self.emission.ended,
+            refused=self.consolidation.refused,
+            undrained=self.consolidation.undrained,
         )
         drains = CrossDrains(state, self.executor, self.nodes, boot)
         releases = Releases(state, self.ownership, boot, drains.keeps)
         self.bindings = Bindings(state, self.demand, boot)
         self.coordination = Coordination(state, self.ownership, releases, drains, self.bindings, boot)
-        self.resume = Resume(state, self.executor, boot, expect=lambda id, shape: self.reconcile.expect(id, shape))
+        moves = self.consolidation.moves
+        self.resume = Resume(
+            state,
+            self.executor,
+            boot,
+            expect=lambda id, shape: self.reconcile.expect(id, shape),
+            refused=self.consolidation.refused,
+            given_back=moves.given_back,
+        )
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self._appeared)
         self.hints = Hints(state, self.demand)
         self._frames = Renderer(
             self.nodes.render, self.hints.render, self.nodes.members, self.executor.bootstraps.still_wanted
         )
         self.cycle = Cycle(
-            state, self.demand, self.executor, self.reconcile, self.rails, self.hints, victims=drains.questions
+            state,
+            self.demand,
+            self.executor,
+            self.reconcile,
+            self.rails,
+            self.hints,
+            self.placement,
+            moves,
+            victims=drains.questions,
         )
         self._last = LastStep()
         self.read = ReadModel(
@@ -119,6 +148,8 @@ class ShardCore:
             self.cycle,
             self._last,
             self.coordination,
+            self.placement,
+            self.consolidation,
         )
         self._due: dict[str, Callable[[str], None]] = {
             OPERATION_TIMER: self.executor.overdue,
@@ -242,6 +273,7 @@ class ShardCore:
     def _open(self, event: SessionOpened) -> None:
         session = self.state.sessions.open(event)
         self.nodes.stream_changed(session.cluster)
+        self.placement.stream_changed(session.cluster, session)
         session.outbox.replay(self.nodes.members(session.cluster))
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
@@ -261,6 +293,7 @@ class ShardCore:
         session = self.state.sessions.close(event.session, event.reason)
         if session is not None:
             self.nodes.stream_changed(session.cluster)
+            self.placement.stream_changed(session.cluster)
             self.executor.drains.disconnected(session.cluster)
             self.demand.disconnect(session.cluster)
             self.hints.forget(session.cluster)
@@ -286,6 +319,7 @@ class ShardCore:
         last = self._last
         last.result, last.at, last.cycle = result, state.now, event.step
         self.demand.settle(result.rollups)
+        self.consolidation.aborted(self.executor, result.aborted)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
         if result.victims:
             self.coordination.decided(result.victims, event.step)
@@ -347,5 +381,7 @@ class ShardCore:
         self.state.fleet.validate()
         self.state.sessions.validate()
         self.executor.validate()
+        self.placement.reports.validate()
+        self.consolidation.moves.validate()
         timer = self.next_timer()
         assert self.cycle.running or timer is not None, "nothing would ever wake the core again"

@@ -17,10 +17,12 @@ from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
+from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.coordination.coordination import Coordination
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.cycle import Cycle
@@ -64,6 +66,8 @@ class ReadModel:
     cycle: Cycle
     last: LastStep
     coordination: Coordination
+    placement: Placement
+    consolidation: Consolidation
 
     def publish(self) -> Published:
         """This moment as one value."""
@@ -183,7 +187,7 @@ class ReadModel:
 
     def inputs(self, now: int) -> RunStep:
         """All the engine knows, as one step's worth of inputs."""
-        return snapshot_step(self.state, self.demand, self.cycle.conditions, now)
+        return snapshot_step(self.state, self.demand, self.placement, self.cycle.conditions, now)
 
     def shortage_lines(self, verdicts: Sequence[Verdict], actions: Iterable[Action]) -> Iterator[Line]:
         """What the attribution probe has to say of a cycle."""

@@ -27,6 +27,7 @@ _UNDER_WAY = {
     (ActionKind.BOOTSTRAP, MachineState.CONFIGURING): CallKind.CONFIGURE,
     (ActionKind.DELETE, MachineState.DELETING): CallKind.DELETE,
 }
+_FREED = frozenset({MachineState.IDLE, MachineState.SPECULATIVE, MachineState.DELETING})
 
 
 class Resume:
@@ -38,9 +39,13 @@ class Resume:
         executor: Executor,
         boot: JournalState,
         expect: Callable[[str, Shape], Record | None],
+        refused: Callable[[Operation], None] = lambda operation: None,
+        given_back: Callable[[str], None] = lambda machine: None,
     ) -> None:
         self._state = state
         self._expect = expect
+        self._refused = refused
+        self._given_back = given_back
         self._executor = executor
         self._intents = intents.read(boot.rows)
         kept = {(Table.INTENT, key) for key in self._intents} | {
@@ -101,6 +106,9 @@ class Resume:
 
     def _drain(self, record: Record, drain: JournalledDrain) -> bool:
         if record.cluster != drain.cluster:
+            if record.state in _FREED:
+                # It went while nobody watched.
+                self._given_back(record.key)
             return False
         operation = Operation(
             machine=record,
@@ -113,7 +121,11 @@ class Resume:
             cycle=drain.cycle,
             instruction_id=drain.instruction_id,
             grace_ends=drain.grace_ends,
+            voluntary=drain.voluntary,
         )
+        if drain.refused and record.state == MachineState.CONFIGURED:
+            self._refused(operation)
+            return False
         if record.state == MachineState.DRAINING:
             self._executor.rejoin(operation)
         elif record.state == MachineState.CONFIGURED:
