@@ -114,7 +114,7 @@ def _difference(expected: str, found: str) -> Iterable[str]:
 
 def _decisions(run: Simulation) -> dict[str, float]:
     """How long the engine took to decide, over all cycles."""
-    times = sorted(run.decision_seconds)
+    times = sorted(run.decision_seconds.elements())
     if not times:
         return {}
     share = {f"p{p}": times[-(-len(times) * p // 100) - 1] for p in (50, 90, 99)}

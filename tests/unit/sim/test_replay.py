@@ -1,15 +1,21 @@
 """A CSV of jobs becomes a scenario; bad cells are named with their line."""
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from bigfleet.provider.fake.instance_types import known_instance_types
 from bigfleet.sim import library
 from bigfleet.sim.document.document import DocumentError
+from bigfleet.sim.document.text import to_yaml
 from bigfleet.sim.replay.replay import replay_csv, what_if
-from bigfleet.sim.scenario.scenario import Detail
-from bigfleet.sim.scenario.workloads import Trace
+from bigfleet.sim.scenario.fit import misfits
+from bigfleet.sim.scenario.scenario import Detail, parse_scenario
+from bigfleet.sim.scenario.shapes import Colocation
+from bigfleet.sim.scenario.workloads import Trace, TraceJob
+from bigfleet.sim.world.meter import Meter
 from bigfleet.virtual.kernel import HOUR, MINUTE, SECOND
 
 CSV = """\
@@ -215,3 +221,102 @@ def test_time_columns_say_their_units_too(tmp_path: Path) -> None:
     assert [(job.arrival, job.duration) for job in history.jobs] == [(0, 2 * HOUR), (MINUTE, HOUR // 2)]
     with pytest.raises(DocumentError, match=r"columns.arrival is 'submit_ms', which says ms, but time_unit is h"):
         replay_csv(*files(tmp_path, csv, "time_unit: h\n" + mapping))
+
+
+def jobs_of(folder: Path, csv: str, **changes: str) -> list[TraceJob]:
+    """The jobs of a history under columns of their default names, and a map that says only this."""
+    extra = "".join(f"{key}: {value}\n" for key, value in changes.items())
+    fleets = "fleets: [{offers: [{name: box, instance_type: m6i.4xlarge, slots: 9, zones: [zone-a, zone-b]}]}]\n"
+    [history] = replay_csv(*files(folder, csv, extra + fleets)).workloads
+    assert isinstance(history, Trace)
+    return list(history.jobs)
+
+
+def test_an_end_is_as_good_as_a_duration_and_time_in_a_queue_is_no_run_time(tmp_path: Path) -> None:
+    csv = "arrival,start,end,cpu\n0,100,160,1\n10,,70,1\n20,30,,1\n"
+    assert [job.duration for job in jobs_of(tmp_path, csv)] == [60 * SECOND, 60 * SECOND, None]
+    dates = "arrival,done,cpu\n2026-01-31T08:00:00,2026-01-31 09:30,1\n"
+    assert [job.duration for job in jobs_of(tmp_path, dates, columns="{end: done}")] == [90 * MINUTE]
+    with pytest.raises(DocumentError, match=r"jobs.csv:2: end is '50'; give a moment that is not before the row's"):
+        jobs_of(tmp_path, "arrival,start,end,cpu\n0,100,50,1\n")
+    with pytest.raises(DocumentError, match=r"columns: names both duration \(run\) and end \(done\); give one of"):
+        jobs_of(tmp_path, "arrival,run,done,cpu\n0,1,1,1\n", columns="{end: done, duration: run}")
+
+
+def test_rows_of_one_gang_are_one_job_in_one_domain(tmp_path: Path) -> None:
+    csv = (
+        "arrival,duration,cpu,gang,cluster\n0,60,4,train,a\n5,90,4,train,a\n0,60,4,train,b\n0,60,8,train,a\n9,1,4,,a\n"
+    )
+    jobs = jobs_of(tmp_path, csv, gang_within="rack")
+    assert [(job.cluster, job.pods, job.duration) for job in jobs] == [
+        ("a", 2, 95 * SECOND),
+        ("b", 1, 60 * SECOND),
+        ("a", 1, 60 * SECOND),
+        ("a", 1, SECOND),
+    ]
+    shapes = replay_csv(tmp_path / "jobs.csv", tmp_path / "map.yaml").shapes
+    assert [shapes[job.shape].same for job in jobs] == [Colocation.RACK] * 3 + [Colocation.NONE]
+
+
+def test_affinity_columns_keep_pods_where_their_cells_say(tmp_path: Path) -> None:
+    csv = "arrival,cpu,where\n0,1,zone-b\n0,1,\n0,1,zone-a|zone-b\n"
+    affinity = "{where: topology.kubernetes.io/zone}"
+    jobs = jobs_of(tmp_path, csv, affinity=affinity)
+    scenario = replay_csv(tmp_path / "jobs.csv", tmp_path / "map.yaml")
+    asked = [[each.values for each in scenario.shapes[job.shape].requirements] for job in jobs]
+    assert asked == [[("zone-b",)], [], [("zone-a", "zone-b")]]
+    run = library.play(scenario).run
+    [first, *_] = [podset for podset in run.clusters["cluster"].podsets.values() if podset.name == "history-000000"]
+    assert [node.attributes["topology.kubernetes.io/zone"] for node in first.bound] == ["zone-b"]
+    with pytest.raises(DocumentError, match="has no column 'zone' for affinity to rack; name one of its own: arrival"):
+        jobs_of(tmp_path, csv, affinity="{zone: rack}")
+
+
+def test_the_shipped_table_can_be_all_there_is_to_buy(tmp_path: Path) -> None:
+    head = MAP.partition("fleets:")[0]
+    scenario = replay_csv(*files(tmp_path, mapping=head + "fleets: [{pace: instant, offers: catalogue}]\n"))
+    offers = scenario.fleets[0].offers
+    assert {offer.instance_type for offer in offers} == set(known_instance_types())
+    assert {str(offer.capacity_type) for offer in offers} == {"on-demand", "spot"}
+    assert library.play(scenario).summary["pods"]["started"] == 5
+    assert parse_scenario(to_yaml(scenario), "again.yaml") == scenario
+    narrow = "fleets: [{offers: catalogue, catalogue: {types: [m6i.large], markets: [spot], slots: 3}}]\n"
+    [only] = replay_csv(*files(tmp_path, mapping=head + narrow)).fleets[0].offers
+    assert (only.name, only.slots) == ("m6i-large-spot", 3)
+    with pytest.raises(DocumentError, match=r"types names 'm6i.larg', which is not in the table"):
+        replay_csv(*files(tmp_path, mapping=head + narrow.replace("m6i.large", "m6i.larg")))
+
+
+def test_pods_that_no_offer_can_ever_run_are_told_before_the_run(tmp_path: Path) -> None:
+    assert misfits(replay_csv(*files(tmp_path))) == []
+    csv = "arrival,cpu,memory,pods,gang,where\n0,64,4,3,,\n0,1,4,1,,zone-z\n0,1,4,2,ring,\n0,1,4,1,,\n"
+    jobs_of(tmp_path, csv, affinity="{where: topology.kubernetes.io/zone}", gang_within="rack")
+    told = misfits(replay_csv(tmp_path / "jobs.csv", tmp_path / "map.yaml"))
+    assert len(told) == 3, "the last row fits"
+    assert told[0].startswith("3 pods of 64 vCPU, 4 GiB (shape ")
+    assert told[0].endswith("fit no offer: the most any they may use has is 16 vCPU, 64 GiB")
+    assert all(sentence.endswith("fit no offer: none has the labels they ask for") for sentence in told[1:])
+
+
+def test_months_of_cycles_take_no_more_memory_than_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigfleet.sim.world.meter.SAMPLES_KEPT", 500)
+    monkeypatch.setattr("bigfleet.sim.world.meter.ENTRIES_KEPT", 500)
+    asked = 15_000 * MINUTE
+    meter, pods = Meter(("cpu",), moments=(0, asked)), Counter({"batch": 3})
+    for number in range(20_000):
+        at = number * MINUTE
+        meter.advance(at)
+        meter.actions("Provision", f"c{number % 3}", 1)
+        meter.shortfalls(((100, 1 + number % 5),))
+        meter.pods_bound("c0", "batch", at % (7919 * SECOND), 1)
+        if number % meter.stride == 0:
+            meter.sample(pods, Counter({"batch": number % 4}), 0.0)
+    meter.sample(pods, pods, 0.0)
+    assert len(meter.samples) <= 500
+    assert max(len(meter.acted), len(meter.shortfall_steps)) <= 1000
+    assert meter.acted_since("any", 0, "") == sum(s.actions["Provision"] for s in meter.samples) == 20_000
+    assert meter.acted_since("any", asked, "c0") == sum(number % 3 == 0 for number in range(15_000, 20_000))
+    assert meter.shortfall_range(asked, 0) == (1, 5)
+    waits = meter.waited("batch", 50)
+    assert waits is not None
+    assert 3900 < waits < 4050

@@ -11,7 +11,7 @@ import typer
 
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.ctl.places import check_file, check_folder, tell_written
-from bigfleet.cli.faux.run_output import print_summary, tell_verdicts
+from bigfleet.cli.faux.run_output import print_summary, tell_misfits, tell_verdicts
 from bigfleet.cli.faux.scenarios import OutOption, SeedOption
 from bigfleet.cli.output import Output, OutputOption, print_data, print_record
 from bigfleet.cli.progress import simulation_progress, warm_up
@@ -87,6 +87,7 @@ def replay(
         scenario.write_text(to_yaml(chosen), encoding="utf-8")
         tell_written(scenario)
         return
+    tell_misfits(chosen)
     warm_up()
     with simulation_progress(chosen.name) as progress:
         finished = library.play(chosen, progress=progress)

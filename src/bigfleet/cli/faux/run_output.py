@@ -9,7 +9,11 @@ from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.sim.library import Finished
 from bigfleet.sim.report.axes import clock
 from bigfleet.sim.scenario.expectations import promise
+from bigfleet.sim.scenario.fit import misfits
+from bigfleet.sim.scenario.scenario import Scenario
 from bigfleet.sim.scenario.shapes import class_words
+
+MISFITS_TOLD = 10
 
 
 def print_summary(summary: dict[str, Any], output: Output) -> None:
@@ -53,6 +57,15 @@ def _serving(machines: dict[str, int]) -> str:
     """How many machines served, over time."""
     half, nearly, most = (f"{machines[share]:,}" for share in ("p50", "p99", "max"))
     return f"{half} machines half of the time, {nearly} or fewer 99% of it, at most {most}"
+
+
+def tell_misfits(scenario: Scenario) -> None:
+    """One line on standard error for each kind of pod that will wait through the whole run."""
+    found = misfits(scenario)
+    for sentence in found[:MISFITS_TOLD]:
+        typer.echo(f"WARN  {sentence}", err=True)
+    if len(found) > MISFITS_TOLD:
+        typer.echo(f"WARN  {len(found) - MISFITS_TOLD} more kinds of pods fit no offer", err=True)
 
 
 def tell_verdicts(finished: Finished) -> None:

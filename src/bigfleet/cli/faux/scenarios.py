@@ -13,7 +13,7 @@ import typer
 
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.ctl.places import check_file, check_folder, tell_written
-from bigfleet.cli.faux.run_output import print_summary, tell_verdicts
+from bigfleet.cli.faux.run_output import print_summary, tell_misfits, tell_verdicts
 from bigfleet.cli.flags import Seconds, duration
 from bigfleet.cli.output import Output, OutputOption, print_data, print_records
 from bigfleet.cli.progress import Report, simulation_progress, warm_up
@@ -92,6 +92,7 @@ def run(
     check_file("--record", record, new=True)
     if record is not None and len(chosen.shard_names()) > 1:
         raise CommandError(f"--record is for one shard and {chosen.name!r} has several; give a scenario with one")
+    tell_misfits(chosen)
     warm_up()
     with simulation_progress(chosen.name) as progress, as_when_serving():
         finished = library.play(chosen, shuffle=shuffle, check=check, progress=progress, record=record)

@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
@@ -68,9 +69,11 @@ def item(
     high: float | None = None,
     pattern: str = "",
     accepted: str = "",
+    words: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """A field of a document: what it means, its default (none = required) and what it takes."""
-    facts = {"meaning": meaning, "low": low, "high": high, "pattern": pattern, "accepted": accepted}
+    """A field of a document: what it means, its default (none = required), what it takes, and single words that stand
+    for a whole value."""
+    facts = {"meaning": meaning, "low": low, "high": high, "pattern": pattern, "accepted": accepted, "words": words}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=facts)
     return dataclasses.field(default=default, metadata=facts)
@@ -125,6 +128,10 @@ def _read_record(kind: Any, node: yaml.Node, path: str, tag: str | None) -> Any:
         each = known[key]
         if each.name in values:
             raise complain(key_node, f"{at(path)} has {key!r} twice; give it once")
+        words = each.metadata["words"]
+        if isinstance(value, yaml.ScalarNode) and value.value in words:
+            values[each.name] = words[value.value]
+            continue
         values[each.name] = _read(hints(kind)[each.name], value, f"{path}.{key}".lstrip("."), each.metadata)
     for key, each in known.items():
         if each.name not in values and required(each):

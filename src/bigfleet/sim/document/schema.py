@@ -77,6 +77,8 @@ def _record_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     for each in dataclasses.fields(kind):
         name = spelt(each.name)
         described = _schema(hints(kind)[each.name], each.metadata, definitions)
+        if each.metadata["words"]:
+            described = {"anyOf": [described, {"enum": list(each.metadata["words"])}]}
         properties[name] = {**described, "description": each.metadata["meaning"]}
         if required(each):
             demanded.append(name)

@@ -7,33 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
-from bigfleet.model.quantity import QuantityError, from_units, to_units
+from bigfleet.model.quantity import to_units
 from bigfleet.sim.document.document import Amounts, DocumentError, Dollars, item, text_of
 from bigfleet.sim.document.text import label
-from bigfleet.sim.replay.column_units import SIZES, SUFFIXES, CpuUnit, MemoryUnit, TimeUnit, Unit, unit_of
-from bigfleet.sim.scenario.shapes import PodShape
-from bigfleet.virtual.kernel import HOUR, MINUTE, SECOND
+from bigfleet.sim.replay.cells import Cells, Units
+from bigfleet.sim.replay.column_units import CpuUnit, MemoryUnit, TimeUnit
+from bigfleet.sim.scenario.shapes import Colocation, PodShape, RequirementSpec
 
 DELIMITERS = ",;\t|"
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2}):(\d{2}(?:\.\d+)?)")
-"""A duration as batch systems print it: days-hours:minutes:seconds."""
-_UNITS: dict[str, tuple[str, StrEnum]] = {
-    "arrival": ("time_unit", TimeUnit.SECONDS),
-    "duration": ("time_unit", TimeUnit.SECONDS),
-    "cpu": ("cpu_unit", CpuUnit.CORES),
-    "memory": ("memory_unit", MemoryUnit.GIB),
-}
-"""Per column: the key of the map that says its unit, and the unit where nothing says one."""
-_LARGEST = {"cpu": "4k", "memory": "64Ti"}
-"""More than any one machine has. A larger number whose unit nobody said was meant in another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +27,20 @@ class Columns:
 
     arrival: str = item("when the job came: a number, or a date and time", default="arrival")
     duration: str = item("how long it ran; empty cells run for ever", default="duration")
+    start: str = item("when it began to run; where only `end` is known, it ran from here", default="start")
+    end: str = item("when it ended, as a moment; instead of a duration", default="end")
     cpu: str = item("cores of one pod, or a quantity such as 500m", default="cpu")
     memory: str = item("memory of one pod, or a quantity such as 4Gi", default="memory")
     gpus: str = item("GPUs of one pod", default="gpus")
     priority: str = item("the priority: a number, or a name from `priorities`", default="priority")
     cluster: str = item("the cluster", default="cluster")
     pods: str = item("how many equal pods the job has", default="pods")
+    gang: str = item("the gang: rows of one name, cluster and size run in one domain or not at all", default="gang")
+
+    def __post_init__(self) -> None:
+        known = {each.name: each.default for each in fields(self)}
+        if self.duration != known["duration"] and self.end != known["end"]:
+            raise ValueError(f"names both duration ({self.duration}) and end ({self.end}); give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +69,14 @@ class JobTable:
     priorities: dict[str, PriorityLevel] = item("meaning of the priority column's values", default={})
     cluster: str = item("the cluster of rows that name none", default="cluster")
     gpu_resource: str = item("the resource a GPU is", default="nvidia.com/gpu")
+    gang_within: Colocation = item("the domain that a gang of the gang column shares", default=Colocation.ZONE)
+    affinity: dict[str, str] = item(
+        "column to the node label that must have one of the cell's values; empty cells run anywhere", default={}
+    )
+
+    def __post_init__(self) -> None:
+        if self.gang_within is Colocation.NONE:
+            raise ValueError("gang_within is none; give rack or zone, or leave the gang column out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Job:
     cluster: str
     pods: int
     shape: PodShape
+    gang: str = ""
 
 
 def read_jobs(path: Path, table: JobTable) -> Iterator[Job]:
@@ -95,35 +97,60 @@ def read_jobs(path: Path, table: JobTable) -> Iterator[Job]:
     head = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=head.count)
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    _check_header(path.name, list(lines.fieldnames or ()), table.columns)
-    units = _Units(table)
+    _check_header(path.name, list(lines.fieldnames or ()), table)
+    columns = {each.name: getattr(table.columns, each.name) for each in fields(table.columns)}
+    given = {"time_unit": table.time_unit, "cpu_unit": table.cpu_unit, "memory_unit": table.memory_unit}
+    units = Units(columns, given)
     try:
         for row in lines:
-            yield _job(_Cells(path.name, lines.line_num, row, units), table)
+            yield _job(Cells(path.name, lines.line_num, row, units), table)
     except csv.Error as error:
         raise DocumentError(f"{path.name}:{lines.line_num}: not CSV: {error}") from error
 
 
-def _check_header(where: str, header: list[str], columns: Columns) -> None:
-    for each in fields(columns):
-        name = getattr(columns, each.name)
-        if name not in header and (name != each.default or each.name == "arrival"):
-            found = ", ".join(header) or "none: it is empty"
-            raise DocumentError(f"{where}:1: has no column {name!r} for {each.name}; name one of its own: {found}")
-
-
-def _job(cells: _Cells, table: JobTable) -> Job:
+def _check_header(where: str, header: list[str], table: JobTable) -> None:
     columns = table.columns
+    wanted = [
+        (name, each.name)
+        for each in fields(columns)
+        if (name := getattr(columns, each.name)) != each.default or each.name == "arrival"
+    ]
+    for name, meaning in [*wanted, *((column, f"affinity to {key}") for column, key in table.affinity.items())]:
+        if name not in header:
+            found = ", ".join(header) or "none: it is empty"
+            raise DocumentError(f"{where}:1: has no column {name!r} for {meaning}; name one of its own: {found}")
+
+
+def _job(cells: Cells, table: JobTable) -> Job:
+    columns = table.columns
+    arrival = cells.instant(columns.arrival, "arrival")
     return Job(
-        arrival=cells.instant(columns.arrival),
-        duration=cells.duration(columns.duration) if cells.has(columns.duration) else None,
+        arrival=arrival,
+        duration=_duration(cells, columns, arrival),
         cluster=label(cells.text(columns.cluster, table.cluster)),
         pods=cells.whole(columns.pods, 1, low=1),
         shape=_shape(cells, table),
+        gang=cells.text(columns.gang, ""),
     )
 
 
-def _shape(cells: _Cells, table: JobTable) -> PodShape:
+def _duration(cells: Cells, columns: Columns, arrival: int) -> int | None:
+    """What the row says of its run time, or the time from its start (its arrival, where no start is known) to its end.
+
+    Time in somebody else's queue is not run time: where a history has both moments, `start` keeps it out.
+    """
+    if cells.has(columns.duration):
+        return cells.duration(columns.duration)
+    if not cells.has(columns.end):
+        return None
+    began = cells.instant(columns.start, "start") if cells.has(columns.start) else arrival
+    ended = cells.instant(columns.end, "end")
+    if ended < began:
+        raise cells.refuse(columns.end, "a moment that is not before the row's start")
+    return ended - began
+
+
+def _shape(cells: Cells, table: JobTable) -> PodShape:
     columns = table.columns
     amounts: dict[str, str] = {}
     if cells.has(columns.cpu):
@@ -145,100 +172,10 @@ def _shape(cells: _Cells, table: JobTable) -> PodShape:
         priority=level.priority,
         interruption_penalty=level.interruption_penalty,
         reclamation_penalty=level.reclamation_penalty,
+        same=table.gang_within if cells.has(columns.gang) else Colocation.NONE,
+        requirements=tuple(
+            RequirementSpec(key=key, values=cells.several(column))
+            for column, key in sorted(table.affinity.items())
+            if cells.has(column)
+        ),
     )
-
-
-class _Units:
-    """The units of a table's columns, looked up when the first bare number is met: dates and quantities need none."""
-
-    def __init__(self, table: JobTable) -> None:
-        self._table = table
-        self._found: dict[str, Unit] = {}
-
-    def of(self, field: str) -> Unit:
-        if field not in self._found:
-            option, default = _UNITS[field]
-            column, given = getattr(self._table.columns, field), getattr(self._table, option)
-            self._found[field] = unit_of(field, column, option, given, default)
-        return self._found[field]
-
-
-class _Cells:
-    """One row."""
-
-    def __init__(self, where: str, line: int, row: Mapping[str, str | None], units: _Units) -> None:
-        self._where, self._line, self._row, self._units = where, line, row, units
-
-    def has(self, column: str) -> bool:
-        return bool((self._row.get(column) or "").strip())
-
-    def text(self, column: str, default: str) -> str:
-        return (self._row.get(column) or "").strip() or default
-
-    def whole(self, column: str, default: int, *, low: int, accepted: str = "") -> int:
-        value = self._number(self.text(column, str(default)))
-        if value is None or value < low:
-            raise self.refuse(column, accepted or f"a whole number of at least {low}")
-        return math.ceil(value)
-
-    def quantity(self, column: str, resource: str) -> str:
-        text, guessed = self.text(column, "0"), False
-        if text.replace(".", "", 1).isdigit():
-            unit = self._unit(resource)
-            text, guessed = text + SUFFIXES[unit.of], not unit.said
-        try:
-            units = to_units(resource, text, round_up=True)
-        except QuantityError:
-            raise self.refuse(column, "a number or a quantity such as 500m or 4Gi") from None
-        if units < 0:
-            raise self.refuse(column, "an amount of at least 0")
-        if guessed and units > to_units(resource, _LARGEST[resource], round_up=True):
-            option, default = _UNITS[resource]
-            raise self.refuse(
-                column,
-                f"{option}, one of {', '.join(type(default))}: no machine has so many {default}, and nothing else says"
-                " what the number is in",
-            )
-        return from_units(resource, units)
-
-    def instant(self, column: str) -> int:
-        """A moment. Dates without a zone are taken as UTC, so that the same file means the same everywhere."""
-        text = self.text(column, "")
-        if (number := self._number(text)) is not None:
-            return round(number * self._size("arrival"))
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise self.refuse(column, "a number or a date such as 2026-01-31T08:00:00+00:00") from None
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * SECOND)
-
-    def duration(self, column: str) -> int:
-        text = self.text(column, "")
-        number, clock = self._number(text), _CLOCK.fullmatch(text)
-        if number is not None and number >= 0:
-            return round(number * self._size("duration"))
-        if clock is not None:
-            days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
-            return round((days * 24 * HOUR) + hours * HOUR + minutes * MINUTE + seconds * SECOND)
-        raise self.refuse(column, "a number of at least 0, or a duration such as 01:30:00 or 2-00:00:00")
-
-    def _size(self, field: str) -> int:
-        return SIZES[TimeUnit(self._unit(field).of)]
-
-    def _unit(self, field: str) -> Unit:
-        try:
-            return self._units.of(field)
-        except ValueError as error:
-            raise DocumentError(f"{self._where}:{self._line}: {error}") from error
-
-    def refuse(self, column: str, accepted: str) -> DocumentError:
-        given = self._row.get(column) or ""
-        return DocumentError(f"{self._where}:{self._line}: {column} is {given!r}; give {accepted}")
-
-    @staticmethod
-    def _number(text: str) -> float | None:
-        try:
-            value = float(text)
-        except ValueError:
-            return None
-        return value if math.isfinite(value) else None

@@ -7,13 +7,13 @@ a baseline) can be asked of one's own past: what if.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bigfleet.sim.document.document import DocumentError, Nanoseconds, compose, item, placed, read, text_of
-from bigfleet.sim.replay.job_table import JobTable, read_jobs
+from bigfleet.sim.replay.job_table import Job, JobTable, read_jobs
 from bigfleet.sim.scenario.expectations import Expectation
 from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, PolicySettings, Scenario, Sharding
 from bigfleet.sim.scenario.shapes import PodShape
@@ -41,7 +41,7 @@ def replay_csv(csv_path: Path, mapping_path: Path) -> Scenario:
     """The scenario of a job history."""
     node = compose(text_of(mapping_path), mapping_path.name)
     mapping = read(ReplayMapping, node)
-    rows = list(read_jobs(csv_path, mapping))
+    rows = _gathered(read_jobs(csv_path, mapping))
     if not rows:
         raise DocumentError(f"{csv_path.name}: has no job; give at least one row below the header")
     first = min(row.arrival for row in rows)
@@ -78,6 +78,29 @@ def replay_csv(csv_path: Path, mapping_path: Path) -> Scenario:
         )
     except ValueError as error:
         raise placed(error, node) from error
+
+
+def _gathered(rows: Iterable[Job]) -> list[Job]:
+    """The jobs, with the rows of one gang as one: it comes with its first member and ends with its last.
+
+    The simulator's gangs are of equal pods; members of another size are a gang of their own beside it.
+    """
+    found: list[Job] = []
+    gangs: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        name = (row.cluster, row.gang, _shape_name(row.shape))
+        place = gangs.setdefault(name, len(found)) if row.gang else len(found)
+        if place == len(found):
+            found.append(row)
+            continue
+        first = found[place]
+        arrival = min(first.arrival, row.arrival)
+        ends = [None if each.duration is None else each.arrival + each.duration for each in (first, row)]
+        last = None if None in ends else max(end for end in ends if end is not None)
+        found[place] = replace(
+            first, arrival=arrival, duration=None if last is None else last - arrival, pods=first.pods + row.pods
+        )
+    return found
 
 
 def what_if(scenario: Scenario, *, prices: Mapping[str, float] = {}, changes: Mapping[str, Any] = {}) -> Scenario:

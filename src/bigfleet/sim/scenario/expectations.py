@@ -6,7 +6,7 @@ A clause answers with an empty text when it holds and with one sentence when it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -362,6 +362,13 @@ def promise(clause: Expectation) -> dict[str, Any]:
     said = {name: value for name, value in plain(clause).items() if name != clause.TAG[0]}
     unsaid = [name for name in getattr(clause, "ALWAYS_TOLD", ()) if name not in said]
     return {**{name: getattr(clause, name) for name in unsaid}, **said}
+
+
+def moments_of(clauses: Iterable[Expectation], end: int) -> tuple[int, ...]:
+    """The instants that clauses ask about, in order: books may be folded between them, never across."""
+    found = {int(getattr(clause, "after", 0)) for clause in clauses}
+    found |= {max(0, end - clause.window) for clause in clauses if isinstance(clause, Converged)}
+    return tuple(sorted(found))
 
 
 def _demand_one(clause: object, *bounds: str) -> None:

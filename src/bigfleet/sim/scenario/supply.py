@@ -137,10 +137,50 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """What `offers: catalogue` means: every instance type of the shipped table, in these markets."""
+
+    markets: tuple[Market, ...] = item("how they are paid for", default=(Market.ON_DEMAND, Market.SPOT))
+    types: tuple[str, ...] = item("only these instance types; empty for all of the table", default=())
+    slots: int = item("machines of each type and market that can be bought", default=100, low=1)
+    zones: tuple[str, ...] = item("the zones, filled in turn", default=("zone-a",))
+    racks: int = item("racks per zone; 0 for none", default=0, low=0)
+
+    def __post_init__(self) -> None:
+        for name in self.types:
+            if name not in known_instance_types():
+                raise ValueError(f"types names {name!r}, which is not in the table{_alternatives(name)}")
+
+    def offers(self) -> tuple[Offer, ...]:
+        return tuple(
+            Offer(
+                name=f"{name.replace('.', '-')}-{market}",
+                instance_type=name,
+                capacity_type=market,
+                slots=self.slots,
+                zones=self.zones,
+                racks=self.racks,
+            )
+            for name in self.types or known_instance_types()
+            for market in self.markets
+        )
+
+
+class _Table(tuple[Offer, ...]):
+    """Stands for the whole price list until the fleet is made: an empty list of offers is not the same."""
+
+
+_CATALOGUE: tuple[Offer, ...] = _Table()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """One provider."""
 
-    offers: tuple[Offer, ...] = item("what it has for sale")
+    offers: tuple[Offer, ...] = item(
+        "what it has for sale, or `catalogue` for the shipped table of instance types", words={"catalogue": _CATALOGUE}
+    )
+    catalogue: PriceList = item("what `offers: catalogue` takes of that table", default=PriceList())
     provider: str = item("its name", default="sim", pattern=_NAME, accepted=_NAME_ACCEPTED)
     pace: Pace = item("how long transitions take", default=Pace.REALISTIC)
     latencies: Pacing = item("single durations that differ from the pace", default=Pacing())
@@ -150,6 +190,8 @@ class Fleet:
     can_delete: bool = item("whether hosts can be given back", default=True)
 
     def __post_init__(self) -> None:
+        if isinstance(self.offers, _Table):
+            object.__setattr__(self, "offers", self.catalogue.offers())
         names = [offer.name for offer in self.offers]
         for name in names:
             if names.count(name) > 1:

@@ -10,10 +10,22 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from bigfleet.sim.scenario.archetypes import draw
 from bigfleet.sim.scenario.shapes import PodShape
-from bigfleet.sim.scenario.workloads import Archetypes, Churn, Deployment, Diurnal, Jobs, Level, Levels, Trace, Workload
+from bigfleet.sim.scenario.workloads import (
+    Archetypes,
+    Churn,
+    Deployment,
+    Diurnal,
+    Jobs,
+    Level,
+    Levels,
+    Trace,
+    TraceJob,
+    Workload,
+)
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.pods import Kinds, PodKind, PodSet
 from bigfleet.virtual.kernel import HOUR, Duration, Kernel, Timer
@@ -230,22 +242,24 @@ class Generators:
             self._kernel.at(workload.until, stop)
 
     def _trace(self, workload: Trace, stages: dict[str, Stage]) -> None:
-        for number, job in enumerate(sorted(workload.jobs, key=lambda job: (job.arrival, job.cluster, job.name))):
-            if job.cluster not in stages or job.arrival > self._end:
-                continue
-            stage, kind = stages[job.cluster], self._kinds[job.shape]
-            name = f"{workload.name}-{number:06}"
+        """One instant plans the next: a history of a million jobs must not wait in the kernel all at once."""
+        jobs = sorted(workload.jobs, key=lambda job: (job.arrival, job.cluster, job.name))
+        played = [each for each in enumerate(jobs) if each[1].cluster in stages and each[1].arrival <= self._end]
+        instants = groupby(played, key=lambda each: each[1].arrival)
 
-            def arrive(
-                stage: Stage = stage,
-                name: str = name,
-                kind: PodKind = kind,
-                pods: int = job.pods,
-                lasts: int | None = job.duration,
-            ) -> None:
-                self._job(stage, name, workload, kind, pods, lasts)
+        def arrive(group: list[tuple[int, TraceJob]]) -> None:
+            for number, job in group:
+                name = f"{workload.name}-{number:06}"
+                self._job(stages[job.cluster], name, workload, self._kinds[job.shape], job.pods, job.duration)
+            plan()
 
-            self._kernel.at(job.arrival, arrive)
+        def plan() -> None:
+            following = next(instants, None)
+            if following is not None:
+                at, group = following[0], list(following[1])
+                self._kernel.at(at, lambda: arrive(group))
+
+        plan()
 
     def _levels(self, workload: Levels, stages: dict[str, Stage]) -> None:
         for level in sorted(workload.levels, key=lambda level: (level.at, level.cluster, level.object)):

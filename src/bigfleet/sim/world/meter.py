@@ -13,6 +13,14 @@ from dataclasses import dataclass, field
 from bigfleet.model.billing import billed_per_hour
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.provider.kit.core.records import MachineRecord
+from bigfleet.sim.world.thinning import (
+    ENTRIES_KEPT,
+    SAMPLES_KEPT,
+    every_second,
+    folded_actions,
+    folded_steps,
+    rounded,
+)
 from bigfleet.virtual.kernel import HOUR, SECOND
 
 MARKETS = {
@@ -64,7 +72,11 @@ class Meter:
     """The books of one run. `now` is moved by `advance` before anything changes."""
 
     resources: tuple[str, ...]
+    # The instants that clauses will ask about, in order: between them entries may be folded into one.
+    moments: tuple[int, ...] = ()
     now: int = 0
+    # Cycles between two samples: more in long runs, so that months take no more memory than days.
+    stride: int = 1
     states: Counter[str] = field(default_factory=Counter)
     acted: list[Acted] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -86,6 +98,7 @@ class Meter:
     _capacity_time: list[float] = field(default_factory=list)
     _since_sample: Counter[str] = field(default_factory=Counter)
     _interrupted_since_sample: Counter[str] = field(default_factory=Counter)
+    _fold_at: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         size = len(self.resources)
@@ -137,7 +150,11 @@ class Meter:
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None:
         self.bound_pods += count
-        self._waits.setdefault(priority_class, Counter())[waited] += count
+        waits = self._waits.setdefault(priority_class, Counter())
+        waits[waited] += count
+        if self._full(priority_class, len(waits)):
+            self._waits[priority_class] = waits = rounded(waits)
+            self._fold_at[priority_class] = len(waits) + ENTRIES_KEPT
 
     def pods_waiting(self, priority_class: str, waited: int, count: int) -> None:
         """Pods that wait when the run is over: nobody knows for how much longer, so they count as late as they are."""
@@ -151,11 +168,20 @@ class Meter:
     def actions(self, kind: str, cluster: str, count: int) -> None:
         self.acted.append(Acted(self.now, kind, cluster, count))
         self._since_sample[kind] += count
+        if self._full("acted", len(self.acted)):
+            self.acted = folded_actions(self.acted, self.moments)
+            self._fold_at["acted"] = len(self.acted) + ENTRIES_KEPT
 
     def shortfalls(self, by_priority: tuple[tuple[int, int], ...]) -> None:
         """How many rows are short, per priority, from now on."""
         if not self.shortfall_steps or self.shortfall_steps[-1][1] != by_priority:
             self.shortfall_steps.append((self.now, by_priority))
+        if self._full("short", len(self.shortfall_steps)):
+            self.shortfall_steps = folded_steps(self.shortfall_steps, self.moments)
+            self._fold_at["short"] = len(self.shortfall_steps) + ENTRIES_KEPT
+
+    def _full(self, book: str, entries: int) -> bool:
+        return entries >= self._fold_at.get(book, ENTRIES_KEPT)
 
     def sample(
         self, live: Counter[str], running: Counter[str], oldest_shortfall: float, queued: int = 0, operations: int = 0
@@ -178,6 +204,9 @@ class Meter:
         self.samples.append(made)
         self._since_sample.clear()
         self._interrupted_since_sample.clear()
+        if len(self.samples) >= SAMPLES_KEPT:
+            self.samples = every_second(self.samples)
+            self.stride *= 2
         return made
 
     # ----------------------------------------------------------------------------------------------------------- asked

@@ -18,7 +18,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.recording.format import Recorder
-from bigfleet.sim.scenario.expectations import DemandMet
+from bigfleet.sim.scenario.expectations import DemandMet, moments_of
 from bigfleet.sim.scenario.scenario import Scenario
 from bigfleet.sim.scenario.shard_settings import shard_config
 from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, size_of, split
@@ -59,10 +59,10 @@ class Simulation:
         self._shuffle = None if shuffle is None else random.Random(shuffle)
         self._check = check
         self._sampled = sampled
-        self.decision_seconds: list[float] = []
+        self.decision_seconds: Counter[float] = Counter()
         self._engine = engine or _production_engine(self.decision_seconds if sampled else None)
         self._kinds = Kinds(scenario.shapes, _resource_names(scenario))
-        self.meter = Meter(self._kinds.resources)
+        self.meter = Meter(self._kinds.resources, moments_of(scenario.expect, self.end))
         self._stages: dict[str, tuple[Site, Stage]] = {}
         self.clusters: dict[str, Cluster] = {}
         self._shortfalls: dict[str, list[Shortfall]] = {}
@@ -229,8 +229,9 @@ class Simulation:
         loads = [site.host.core.read.load() for site in self.sites if site.host.core is not None]
         queued, under_way = (sum(column) for column in zip(*loads, strict=True)) if loads else (0, 0)
         self.meter.sample(live, running, age, queued, under_way)
-        if self.kernel.now + self.scenario.shard.cycle <= self.end:
-            self.kernel.after(self.scenario.shard.cycle, self._sample)
+        pause = self.scenario.shard.cycle * self.meter.stride
+        if self.kernel.now + pause <= self.end:
+            self.kernel.after(pause, self._sample)
 
     def _picture(self) -> dict[str, Any]:
         live = sum(sum(cluster.live.values()) for cluster in self.clusters.values())
@@ -331,19 +332,20 @@ class Simulation:
         return found
 
 
-def _production_engine(seconds: list[float] | None) -> Callable[[], Any]:
+def _production_engine(seconds: Counter[float] | None) -> Callable[[], Any]:
     """The engine, with a watch on each of its decisions where somebody keeps the times."""
     from bigfleet.engine.engine import Engine
 
     if seconds is None:
         return Engine
-    kept = seconds.append
+    kept = seconds
 
     class Watched(Engine):
         def step(self, *inputs: Any, **options: Any) -> Any:
             began = time.perf_counter()
             result = super().step(*inputs, **options)
-            kept(time.perf_counter() - began)
+            # Three digits: months of decisions take as many different times as decisions.
+            kept[float(f"{time.perf_counter() - began:.2e}")] += 1
             return result
 
     return Watched

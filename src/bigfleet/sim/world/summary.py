@@ -7,6 +7,7 @@ from typing import Any
 from bigfleet.duration import spelled
 from bigfleet.engine.results import Verdict
 from bigfleet.shard.read.views import REASONS
+from bigfleet.sim.scenario.fit import misfits
 from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES
 from bigfleet.sim.world.meter import ACTIONS
 from bigfleet.sim.world.simulation import Simulation
@@ -32,6 +33,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         "passed": not failures,
         "failures": failures,
         "expectations": len(scenario.expect),
+        "fits_no_offer": misfits(scenario),
         "cycles": run.cycles,
         "machines": {state: count for state, count in run.states().items() if count},
         "serving_machines": _over_time(
