@@ -19,6 +19,7 @@ from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import Server
 from bigfleet.wire import capacity_pb2, shard_pb2
 from tests.strategies.operator_client import REFERENCE, Row, SyntheticOperator, operator, raw_session
+from tools.waiting import until
 
 ROW = Row(pods=4, unit={"cpu": "2", "memory": "4Gi"})
 
@@ -67,7 +68,7 @@ class ScriptedCore:
         return [event for event in self.heard if isinstance(event, kind)]
 
     async def until(self, kind: type[ev.Event], count: int = 1) -> list[ev.Event]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(found := self.of(kind)) < count:
                 self.arrived.clear()
                 await self.arrived.wait()
@@ -294,7 +295,7 @@ async def test_an_unknown_payload_is_skipped_and_the_stream_survives() -> None:
 
 async def test_a_replaced_stream_is_ended_at_once_as_aborted() -> None:
     async with shell() as made, operator(made.address, "c-1") as first, operator(made.address, "c-1") as second:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await first.ended() is grpc.StatusCode.ABORTED
         second.want([ROW])
         await second.send_rollup()
@@ -337,9 +338,25 @@ async def test_streams_end_when_the_process_stops() -> None:
         for cluster in opened:
             await cluster.connect()
         made.streams.close_all()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert {await cluster.ended() for cluster in opened} == {grpc.StatusCode.UNAVAILABLE}
 
 
 def _channel(made: Shell) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(made.address)
+
+
+async def test_a_huge_rollup_of_one_cluster_does_not_hold_up_another_clusters() -> None:
+    """20,000 different rows take a while to read; a cluster of ordinary size that reports afterwards is heard first."""
+
+    def rows(count: int, cpu: int) -> list[Row]:
+        return [Row(pods=1, unit={"cpu": f"{cpu + number}m", "memory": "4Gi"}) for number in range(count)]
+
+    async with shell() as made, operator(made.address, "huge") as huge, operator(made.address, "ordinary") as ordinary:
+        huge.want(rows(20_000, 1))
+        ordinary.want(rows(1_500, 50_000))
+        await huge.send_rollup()
+        await until(lambda: made.streams.busy_with_large)
+        await ordinary.send_rollup()
+        heard = await made.core.until(ev.RollupReceived, 2)
+        assert [event.cluster for event in heard] == ["ordinary", "huge"]

@@ -1,6 +1,9 @@
 """The HTTP pages over real sockets: contents, readiness, limits, and clients that misbehave."""
 
 import asyncio
+import os
+import resource
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from bigfleet.transport.endpoints import MAX_CONNECTIONS, HttpEndpoints
 from bigfleet.transport.errors import TransportError
+from bigfleet.transport.logs import LogFormat, configure
 
 
 @asynccontextmanager
@@ -107,16 +111,54 @@ async def test_a_client_that_drips_its_request_is_cut_off() -> None:
         writer.close()
 
 
-async def test_connections_are_bounded_and_recover() -> None:
+async def test_slow_clients_cannot_take_the_last_connection_from_a_probe() -> None:
     async with serving() as endpoints:
-        idle = [await asyncio.open_connection("127.0.0.1", endpoints.port) for _ in range(MAX_CONNECTIONS)]
-        assert (await get(endpoints, "/healthz"))[0] == 0
+        idle = [await asyncio.open_connection("127.0.0.1", endpoints.port) for _ in range(3 * MAX_CONNECTIONS)]
+        for _ in range(20):
+            assert (await get(endpoints, "/healthz"))[0] == 200
+        # Those who came last are still there, and no more of them than there may be.
         for _, writer in idle:
             writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        answers = []
         for reader, writer in idle:
-            assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
+            with suppress(ConnectionError):
+                answers.append(await asyncio.wait_for(reader.read(), 20))
             writer.close()
+        served = sum(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+        assert MAX_CONNECTIONS - 30 <= served <= MAX_CONNECTIONS
+
+
+async def test_probes_are_answered_when_there_are_no_file_descriptors_left(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(log_format=LogFormat.JSON)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as endpoints:
+        probes = [socket.socket() for _ in range(30)]
+        taken: list[int] = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(_number, probes)) + 60, hard))
+        try:
+            with suppress(OSError):
+                while True:
+                    taken.append(os.dup(0))
+            for probe in probes:
+                probe.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(probe, ("127.0.0.1", endpoints.port))
+                await asyncio.get_running_loop().sock_sendall(probe, b"GET /healthz HTTP/1.1\r\n\r\n")
+                answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(probe, 100), 20)
+                assert answer.startswith(b"HTTP/1.1 200")
+        finally:
+            for number in taken:
+                os.close(number)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for probe in probes:
+                probe.close()
         assert (await get(endpoints, "/healthz"))[0] == 200
+    said = [line for line in capsys.readouterr().err.splitlines() if "no file descriptors left" in line]
+    assert 1 <= len(said) <= 5
+    assert not any("Traceback" in line for line in said)
+
+
+def _number(each: socket.socket) -> int:
+    return each.fileno()
 
 
 async def test_a_failing_collector_is_an_answer_not_a_crash() -> None:

@@ -36,9 +36,10 @@ from bigfleet.shard.runtime.kernel_start import KernelStart
 from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
 from bigfleet.shard.streams.session_streams import SessionStreams
 from bigfleet.shard.telemetry.gauges import publish_gauges
-from bigfleet.shard.telemetry.metrics import ShardMetrics
+from bigfleet.shard.telemetry.metrics import PREFIX, ShardMetrics
 from bigfleet.transport import Server, channel
 from bigfleet.transport.address import is_local
+from bigfleet.transport.certificate_watch import CertificateWatch
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.transport.parts import Parts
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
@@ -121,10 +122,12 @@ class ShardProcess:
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
+        self.certificates = CertificateWatch(settings.tls, PREFIX)
+        self.registry.register(self.certificates)
         self.http = HttpEndpoints(
             settings.metrics_addr,
             registry=self.registry,
-            ready=[self._not_listed, self.kernels.waiting_for, self._fenced],
+            ready=[self._not_listed, self.kernels.waiting_for, self._fenced, self.certificates.unusable],
         )
         self.providers: ProviderCalls | None = None
         self.link: CoordinatorLink | None = self._coordinator_link(journal.epoch)
@@ -179,6 +182,7 @@ class ShardProcess:
         self.parts.spawn(self.kernels.run(self.engine.between_steps))
         self.parts.spawn(self._serve_when_deciding())
         self.parts.spawn(self._publish())
+        self.parts.spawn(self.certificates.run())
         if self.link is not None:
             self.parts.spawn(self.link.run())
         self._log.info(

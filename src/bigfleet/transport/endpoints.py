@@ -1,7 +1,8 @@
 """The plaintext HTTP side of a process: `/metrics`, `/healthz`, `/readyz`, and nothing else.
 
 It must never slow the process down or be a way in: one request per connection, small bounded headers, deadlines on
-reading, rendering and writing, a bounded number of connections, and metrics rendered in a thread of their own.
+reading, rendering and writing, a bounded number of connections of which the newest stay, and metrics rendered in a
+thread of their own.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from bigfleet.transport.address import split
 from bigfleet.transport.errors import TransportError
+from bigfleet.transport.listener import Listener
 
 log = structlog.get_logger(__name__)
 
@@ -51,8 +53,7 @@ class HttpEndpoints:
         self._read_seconds = read_seconds
         self._stopping = False
         self._renderer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics")
-        self._listener: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
         self._pages: dict[str, Callable[[], asyncio.Future[_Answer] | _Answer]] = {
             "/metrics": self._metrics,
             "/healthz": lambda: _Answer(HTTPStatus.OK),
@@ -62,18 +63,13 @@ class HttpEndpoints:
     @property
     def port(self) -> int:
         """The bound port; 0 when switched off or not started."""
-        if self._listener is None:
-            return 0
-        port: int = self._listener.sockets[0].getsockname()[1]
-        return port
+        return 0 if self._listener is None else self._listener.port
 
     async def start(self) -> None:
         if not self.enabled:
             return
         try:
-            self._listener = await asyncio.start_server(
-                self._accept, self._host or None, self._port, limit=MAX_HEADER_BYTES
-            )
+            self._listener = Listener(self._host, self._port, self._serve, most=MAX_CONNECTIONS, limit=MAX_HEADER_BYTES)
         except OSError as error:
             raise TransportError(f"cannot serve metrics on {self._host}:{self._port}: {error.strerror}") from error
         log.info("metrics serving", addr=f"{self._host}:{self.port}")
@@ -85,19 +81,8 @@ class HttpEndpoints:
     async def stop(self) -> None:
         self.begin_stop()
         if self._listener is not None:
-            self._listener.close()
-        for task in tuple(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+            await self._listener.close()
         self._renderer.shutdown(wait=False, cancel_futures=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from bigfleet.coordinator.server.exporting import export_regularly
 from bigfleet.coordinator.server.handlers import SERVICE, coordinator_handlers
-from bigfleet.coordinator.server.metrics import CoordinatorMetrics
+from bigfleet.coordinator.server.metrics import PREFIX, CoordinatorMetrics
 from bigfleet.coordinator.server.replica import Replica
 from bigfleet.coordinator.server.service import CoordinatorService
 from bigfleet.coordinator.stores.sqlite import SqliteStore
 from bigfleet.transport import Server
 from bigfleet.transport.address import split
+from bigfleet.transport.certificate_watch import CertificateWatch
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.transport.errors import TransportError
 from bigfleet.transport.parts import Parts
@@ -63,7 +64,11 @@ class CoordinatorProcess:
         registry = CollectorRegistry()
         registry.register(self.metrics)
         ProcessCollector(registry=registry)
-        self.http = HttpEndpoints(settings.metrics_addr, registry=registry, ready=[self._not_ready])
+        self.certificates = CertificateWatch(settings.tls, PREFIX)
+        registry.register(self.certificates)
+        self.http = HttpEndpoints(
+            settings.metrics_addr, registry=registry, ready=[self._not_ready, self.certificates.unusable]
+        )
         self.parts = Parts()
 
     @classmethod
@@ -98,6 +103,7 @@ class CoordinatorProcess:
         await self.server.set_serving(False, SERVICE)
         self.parts.spawn(self.replica.run())
         self.parts.spawn(self._publish())
+        self.parts.spawn(self.certificates.run())
         if settings.export_dir is not None:
             self.parts.spawn(
                 export_regularly(self.replica, settings.export_dir, settings.export_seconds, settings.export_keep)

@@ -28,6 +28,7 @@ from bigfleet.provider.kit.sqlite_store import SqliteStore
 from bigfleet.provider.kit.store import MemoryStore, Store, StoreError
 from bigfleet.transport import Server, TransportError
 from bigfleet.transport.address import is_local
+from bigfleet.transport.certificate_watch import CertificateWatch
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.transport.logs import LogFormat, configure
 from bigfleet.transport.process import run_until_signal
@@ -84,7 +85,12 @@ class ProviderProcess:
             store = SqliteStore(Path(flags.state)) if flags.state else MemoryStore()
         self.server = Server(flags.addr, tls=flags.tls, insecure=flags.insecure)
         self.runtime = Runtime(backend, store, _options(options, flags), self.metrics)
-        self.pages = HttpEndpoints(flags.metrics_addr, registry=self.metrics.registry, ready=[self._missing])
+        self.certificates = CertificateWatch(flags.tls, "bigfleet_provider_")
+        self.metrics.registry.register(self.certificates)
+        self.pages = HttpEndpoints(
+            flags.metrics_addr, registry=self.metrics.registry, ready=[self._missing, self.certificates.unusable]
+        )
+        self._watching: asyncio.Task[None] | None = None
         self.server.grpc.add_generic_rpc_handlers((ProviderServicer(self.runtime).handler(),))
         if flags.reflection:
             _reflect(self.server)
@@ -94,6 +100,7 @@ class ProviderProcess:
         return self.server.address
 
     async def start(self) -> None:
+        self._watching = asyncio.create_task(self.certificates.run())
         await self._start_pages()
         await self.runtime.start()
         await self.server.start()
@@ -107,6 +114,8 @@ class ProviderProcess:
     async def stop(self, grace: float = STOP_GRACE) -> None:
         """Health turns first, then running calls end, then the last rows are committed."""
         self.pages.begin_stop()
+        if self._watching is not None:
+            self._watching.cancel()
         self.metrics.serving(False)
         await self.server.stop(grace)
         await self.runtime.stop()

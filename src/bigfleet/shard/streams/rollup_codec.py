@@ -299,8 +299,9 @@ def _profile(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
     _limit(f"{where}.requirements have values", sum(len(e.values) for e in need.requirements), limits.VALUES)
     _limit(f"{where}.spread has", len(need.spread), limits.SPREADS)
     _limit(f"{where}.tolerations are", len(need.tolerations), limits.TOLERATIONS)
-    for text in _texts(need):
-        _text(f"{where}: a key or value", text, limits.TEXT_BYTES)
+    if need.ByteSize() > limits.TEXT_BYTES:
+        for text in _texts(need):
+            _text(f"{where}: a key or value", text, limits.TEXT_BYTES)
     requirements = []
     for index, entry in enumerate(need.requirements):
         operator = _OPERATORS.get(entry.operator)

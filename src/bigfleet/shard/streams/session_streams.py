@@ -41,6 +41,8 @@ MAX_FRAME_BYTES = 64 << 20
 MAX_CLUSTER_ID = 253
 # Decoding less than this is cheaper than a thread.
 OFF_LOOP_BYTES = 64 << 10
+# Frames of this size wait for each other and not for anybody else's: one takes seconds.
+LARGE_BYTES = 512 << 10
 # An operator that floods is slowed down to this; the newest roll-up is the one that counts.
 ROLLUP_SECONDS = 0.1
 # One roll-up at a time is on its way to a decision; the newest of those that came meanwhile follows its ack.
@@ -123,6 +125,7 @@ class SessionStreams:
         self._placement = placement
         self._decoder = RollupDecoder()
         self._thread = Worker("rollups")
+        self._large = Worker("large-rollups")
         self._streams: dict[int, _Stream] = {}
         self._numbers = count(1)
         self._closing = False
@@ -167,6 +170,7 @@ class SessionStreams:
         for stream in self._streams.values():
             _end(stream, _shutting_down())
         self._thread.close()
+        self._large.close()
 
     # One stream.
 
@@ -364,10 +368,15 @@ class SessionStreams:
             while stream.frames:
                 await stream.context.write(codec.frame_bytes(stream.frames.popleft()))
 
+    @property
+    def busy_with_large(self) -> bool:
+        """Whether a roll-up of unusual size is being read."""
+        return self._large.busy
+
     async def _off_loop(self, size: int, work: Callable[..., T], *args: Any) -> T:
         if size < OFF_LOOP_BYTES:
             return work(*args)
-        return await self._thread.run(work, *args)
+        return await (self._large if size >= LARGE_BYTES else self._thread).run(work, *args)
 
     def _require_size(self, frame: bytes) -> None:
         if len(frame) > self._max_frame_bytes:
