@@ -1,8 +1,8 @@
 """A Kubernetes cluster as far as capacity goes: pods that wait, nodes that hold them, controllers that recreate them.
 
 Pods of one object are interchangeable, so they are counted, never listed: a cluster of 20,000 pods costs as much as its
-objects and nodes. Binding: matching nodes, emptiest first; a gang goes to the domain that holds the most of it and
-stays there; spreads are evened out but never block. Knows nothing about shards, sessions or prices.
+objects and nodes. Binding is the scheduler's; a gang goes to the domain that holds the most of it and stays there.
+Knows nothing about shards and sessions.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from bigfleet.engine.batches import Rollup
 from bigfleet.engine.batches import Shape as MachineShape
 from bigfleet.model.group import group_string
 from bigfleet.model.resources import Resources
+from bigfleet.sim.scenario.scenario import Scoring
 from bigfleet.sim.world.demand_rows import DemandRows
-from bigfleet.sim.world.placement import emptiest_first, room, spread_out
-from bigfleet.sim.world.pods import Kinds, Node, PodKind, PodSet
+from bigfleet.sim.world.pods import Kinds, Node, PodKind, PodSet, room
 from bigfleet.sim.world.roomy_nodes import RoomyNodes
+from bigfleet.sim.world.scheduling import Scheduler, Slot
 
 
 class Watcher(Protocol):
     """Whom the cluster tells what happens to pods."""
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
+    def pods_waited(self, cluster: str, priority: int, since: int, until: int, count: int) -> None: ...
     def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None: ...
 
 
@@ -39,8 +41,11 @@ class Cluster:
         managed: bool = True,
         request_per_pod: bool = True,
         overhead: Resources = Resources.ZERO,
+        scoring: Scoring = Scoring.LEAST_ALLOCATED,
+        risk_rule: bool = True,
     ) -> None:
         self.name = name
+        self.scheduler = Scheduler(kinds.resources, scoring, risk_rule=risk_rule)
         self.podsets: dict[str, PodSet] = {}
         self.nodes: dict[str, Node] = {}
         self.live: dict[str, int] = {}
@@ -86,12 +91,12 @@ class Cluster:
             self._add_waiting(podset, -surplus, now)
             return
         gone = min(surplus, podset.waiting_count)
-        self._drop_waiting(podset, gone)
+        self._drop_waiting(podset, gone, now)
         self._finish(podset, surplus - gone)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, now: int) -> None:
         podset = self.podsets[name]
-        self._drop_waiting(podset, podset.waiting_count)
+        self._drop_waiting(podset, podset.waiting_count, now)
         self._finish(podset, podset.bound_count)
         del self.podsets[name]
 
@@ -160,6 +165,10 @@ class Cluster:
         """Objects with pods that wait."""
         return self._waiting.values()
 
+    def matches(self, kind: PodKind, node: Node) -> bool:
+        """Whether labels and taints let such a pod on the node."""
+        return self._roomy.matches(kind, node)
+
     def is_empty(self, machine: str) -> bool:
         node = self.nodes.get(machine)
         return node is None or not node.pods
@@ -189,58 +198,47 @@ class Cluster:
             return
         order = sorted(self._waiting.values(), key=lambda each: (-each.kind.priority, each.sequence))
         for podset in order:
-            self._place(podset, self._rooms(podset.kind), now)
+            self._place(podset, now)
 
-    def _rooms(self, kind: PodKind) -> list[tuple[int, Node]]:
-        """Nodes with room for such a pod and for how many, in order of id; those without are not asked again."""
-        roomy = self._roomy.of(kind)
-        found = []
-        for id, node in sorted(roomy.items()):
-            fit = room(node.free, kind.vector)
-            if fit <= 0:
-                del roomy[id]
-            elif not node.cordoned:
-                found.append((fit, node))
-        return found
+    def _slots(self, podset: PodSet) -> list[Slot]:
+        """Nodes that take such a pod, in order of id; those without room are not asked again."""
+        roomy, kind = self._roomy.of(podset.kind), podset.kind
+        for id in [id for id, node in roomy.items() if not room(node.free, kind.vector)]:
+            del roomy[id]
+        return self.scheduler.slots(podset, [node for _, node in sorted(roomy.items())])
 
-    def _place(self, podset: PodSet, slots: list[tuple[int, Node]], now: int) -> None:
-        kind = podset.kind
+    def _place(self, podset: PodSet, now: int) -> None:
+        slots = self._slots(podset)
+        if slots and podset.kind.topology_key:
+            slots = self._in_one_domain(podset, slots)
         if not slots:
             return
-        if kind.topology_key:
-            slots = self._in_one_domain(podset, slots)
-            if not slots:
-                return
-        if kind.spread_key:
-            placed = spread_out(slots, podset.waiting_count, self._per_domain(podset), kind.spread_key)
-        else:
-            placed = emptiest_first(slots, podset.waiting_count)
-        for node, count in placed:
+        for node, count in self.scheduler.choose(podset, slots, self._domains(podset.kind)):
             self._hold(podset, node, count, now)
         if podset.waiting_count == 0:
             del self._waiting[podset.name]
             self.on_all_bound(podset, now)
 
-    def _in_one_domain(self, podset: PodSet, slots: list[tuple[int, Node]]) -> list[tuple[int, Node]]:
+    def _domains(self, kind: PodKind) -> set[str]:
+        """Everywhere a strict spread counts: domains of all nodes the pod may be on, full and cordoned ones too."""
+        if not kind.strict_skew:
+            return set()
+        matching = (node for node in self.nodes.values() if self._roomy.matches(kind, node))
+        return {node.attributes.get(kind.spread_key) or "" for node in matching}
+
+    def _in_one_domain(self, podset: PodSet, slots: list[Slot]) -> list[Slot]:
         key = podset.kind.topology_key
-        domains: dict[str, list[tuple[int, Node]]] = {}
-        for fit, node in slots:
-            domain = node.attributes.get(key)
+        domains: dict[str, list[Slot]] = {}
+        for slot in slots:
+            domain = slot.node.attributes.get(key)
             if domain is not None:
-                domains.setdefault(domain, []).append((fit, node))
+                domains.setdefault(domain, []).append(slot)
         if podset.anchor is None and domains:
             wanted = podset.waiting_count
             rooms = {domain: sum(fit for fit, _ in found) for domain, found in domains.items()}
             # Where the most of the gang fits; among equals the tightest, so that large gangs keep their large domains.
             podset.anchor = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
         return domains.get(podset.anchor or "", [])
-
-    def _per_domain(self, podset: PodSet) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for node, count in podset.bound.items():
-            domain = node.attributes.get(podset.kind.spread_key) or ""
-            found[domain] = found.get(domain, 0) + count
-        return found
 
     def _hold(self, podset: PodSet, node: Node, count: int, now: int) -> None:
         kind = podset.kind
@@ -258,6 +256,7 @@ class Cluster:
             since, waiting = podset.waiting[0]
             taken = min(count, waiting)
             self._watcher.pods_bound(self.name, kind.priority_class, now - since, taken)
+            self._watcher.pods_waited(self.name, kind.priority, since, now, taken)
             count -= taken
             if taken == waiting:
                 podset.waiting.popleft()
@@ -296,7 +295,7 @@ class Cluster:
         podset.waiting_count += count
         self._waiting[podset.name] = podset
 
-    def _drop_waiting(self, podset: PodSet, count: int) -> None:
+    def _drop_waiting(self, podset: PodSet, count: int, now: int) -> None:
         if count <= 0:
             return
         podset.waiting_count -= count
@@ -304,6 +303,7 @@ class Cluster:
         self._demand(podset, -count, pending=True)
         while count:
             since, waiting = podset.waiting.pop()
+            self._watcher.pods_waited(self.name, podset.kind.priority, since, now, min(waiting, count))
             if waiting > count:
                 podset.waiting.append((since, waiting - count))
                 count = 0

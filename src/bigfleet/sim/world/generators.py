@@ -187,7 +187,7 @@ class Generators:
 
         def end() -> None:
             for podset in _of(stage.cluster, workload.name):
-                stage.cluster.delete(podset.name)
+                stage.cluster.delete(podset.name, self._kernel.now)
             stage.changed(stage.cluster.name)
 
         if workload.start == 0:
@@ -210,7 +210,7 @@ class Generators:
 
         def end() -> None:
             if workload.until is None or self._kernel.now < workload.until:
-                stage.cluster.delete(name)
+                stage.cluster.delete(name, self._kernel.now)
                 create()
 
         create()
@@ -227,7 +227,7 @@ class Generators:
             cluster = stage.cluster
             pods, priority = dice.randint(1, workload.most), dice.randrange(*workload.priorities)
             if workload.name in cluster.podsets:
-                cluster.delete(workload.name)
+                cluster.delete(workload.name, self._kernel.now)
             if changes % workload.withdraw_every:
                 kind = self._kinds.make(f"{workload.shape}@{priority}", replace(shape, priority=priority))
                 cluster.create(workload.name, workload.name, kind, pods, self._kernel.now)
@@ -300,7 +300,7 @@ class Generators:
 
     def _end_run(self, cluster: Cluster, name: str) -> None:
         del self._running[cluster.name, name]
-        cluster.delete(name)
+        cluster.delete(name, self._kernel.now)
         self._stage_of[cluster.name].changed(cluster.name)
 
     def _kind(self, name: str, shape: PodShape) -> PodKind:
