@@ -53,6 +53,7 @@ class StepTables:
     rollups: dict[str, Any]
     deferred: int
     capped: int
+    aborted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: Any) -> StepTables:
@@ -66,6 +67,7 @@ class StepTables:
             dict(result.rollups),
             result.deferred,
             result.capped,
+            tuple(result.aborted),
         )
 
 

@@ -106,6 +106,7 @@ class ShardProcess:
             self.core.read.repeated,
             max_frame_bytes=settings.max_frame_bytes,
             hello_seconds=settings.hello_timeout / SECOND,
+            placement=config.placement,
         )
         self.conductor.streams = self.streams
         self.server = Server(settings.listen, tls=settings.tls, insecure=settings.insecure, require_identity=False)

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from bigfleet.duration import ACCEPTED, nanoseconds
-from bigfleet.engine.policy import SECOND, IdleHold, Policy, RollupGuard, VictimWeights
+from bigfleet.engine.policy import SECOND, IdleHold, Placement, Policy, RollupGuard, VictimWeights
 from bigfleet.model.machine import CallKind
 
 T = TypeVar("T")
@@ -176,6 +176,17 @@ class ShardConfig:
     loss_confirm_interval: int = duration(5, "list again after so long to confirm a large loss")
     read_concurrency: int = setting(_whole, 32, "Gets in flight per provider")
 
+    placement: bool = setting(_switch, False, "serve clusters that say what has no room by units, not by sums")
+    consolidate: bool = setting(
+        _switch, True, "close and replace nodes of such clusters whose pods cost less elsewhere"
+    )
+    consolidate_dry_run: bool = setting(_switch, False, "tell what consolidation would do, but do nothing of it")
+    eviction_rate: float = setting(_number, 0.045, "pods consolidation may evict for each pod that runs for 15 min")
+    eviction_most: int = setting(_whole, 60, "pods consolidation may evict of one cluster at once")
+    ready_timeout: int = duration(600, "a Configured machine whose node is not ready by then has failed")
+    refused_rest: int = duration(300, "a machine whose drain its cluster refused is left alone for so long")
+    reopened_rest: int = duration(3600, "a node that was opened again is not closed for so long")
+
     available_capacity_interval: int = duration(5, "shortest time between two capacity hints per cluster")
     forget_cluster_after: int = duration(86_400, "a cluster without stream and machines is forgotten after so long")
     outbox_limit: int = setting(_whole, 65_536, "coalesced frames waiting per session")
@@ -240,6 +251,7 @@ class ShardConfig:
                 self.rollup_guard_reports,
                 self.rollup_guard_hold,
             ),
+            placement=Placement(consolidate=self.consolidate),
         )
 
 

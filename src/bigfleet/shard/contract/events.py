@@ -97,8 +97,8 @@ class SessionWritable(Struct, frozen=True):
 class RollupReceived(Struct, frozen=True):
     """Demand of a session.
 
-    `rollup` is None when the bytes, timestamp aside, equal the last ones of this cluster that decoded (`unchanged`), or
-    when they do not decode (`error`).
+    `rollup` is None when the bytes, timestamp and mirror version aside, equal the last ones of this cluster that
+    decoded (`unchanged`, now as of `mirror_version`), or when they do not decode (`error`).
     """
 
     session: int
@@ -107,6 +107,7 @@ class RollupReceived(Struct, frozen=True):
     rollup: Rollup | None
     unchanged: bool = False
     error: str = ""
+    mirror_version: int = 0
 
 
 class BootstrapAnswered(Struct, frozen=True):
@@ -135,12 +136,29 @@ class DrainReported(Struct, frozen=True):
 
 
 class NodeReported(Struct, frozen=True):
+    """What a cluster says of one of its nodes; from `removable` on, only clusters that report placement say it.
+
+    Amounts are (resource, model units) by name; `error` says what of it cannot be read, and then nothing of it counts.
+    """
+
     session: int
     machine: str
     node_name: str = ""
     ready: bool = False
     empty: bool = False
     max_pod_priority: int = 0
+    removable: bool = False
+    used: tuple[tuple[str, int], ...] = ()
+    allocatable: tuple[tuple[str, int], ...] = ()
+    reclamation_dollars: float = 0.0
+    interruption_dollars: float = 0.0
+    pinned: bool = False
+    groups: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    exclusive: tuple[str, ...] = ()
+    closing_since: int = 0
+    mirror_version: int = 0
+    error: str = ""
 
 
 class ListArrived(Struct, frozen=True):
@@ -297,6 +315,8 @@ Acknowledgement = frames.Acknowledgement
 AvailableCapacity = frames.AvailableCapacity
 BootstrapRequest = frames.BootstrapRequest
 Frame = frames.Frame
+NodeClosing = frames.NodeClosing
+NodeLost = frames.NodeLost
 NodeState = frames.NodeState
 ReclaimCancel = frames.ReclaimCancel
 ReclaimInstruction = frames.ReclaimInstruction
@@ -358,6 +378,8 @@ class Table(IntEnum):
     OWNERSHIP = 3
     RAILS = 4
     GUARD = 5
+    MOVE = 6
+    REST = 7
 
 
 class Journal(Struct, frozen=True):

@@ -41,6 +41,21 @@ class ReclaimInstruction(Struct, frozen=True):
     nodes: tuple[str, ...]
     grace_seconds: int
     preemptor_priority: int
+    # The operator may refuse it.
+    voluntary: bool = False
+
+
+class NodeLost(Struct, frozen=True):
+    """The provider has lost the machine: whatever ran there has no room any more."""
+
+    machine: str
+
+
+class NodeClosing(Struct, frozen=True):
+    """Keep new pods off the node, or let them on again."""
+
+    machine: str
+    closing: bool
 
 
 class ReclaimCancel(Struct, frozen=True):
@@ -72,5 +87,13 @@ class ResyncEnd(Struct, frozen=True):
 
 
 Frame = (
-    Acknowledgement | BootstrapRequest | ReclaimInstruction | ReclaimCancel | NodeState | AvailableCapacity | ResyncEnd
+    Acknowledgement
+    | BootstrapRequest
+    | ReclaimInstruction
+    | ReclaimCancel
+    | NodeLost
+    | NodeClosing
+    | NodeState
+    | AvailableCapacity
+    | ResyncEnd
 )

@@ -11,6 +11,8 @@ class Outcome(StrEnum):
     SUCCESS = "success"
     CANCELLED = "cancelled"
     """A drain taken back: demand returned, or the operator called it off."""
+    REFUSED = "refused"
+    """The cluster has no room for the pods of a machine it was asked, not told, to give up."""
     PROVIDER_ERROR = "provider_error"
     FENCED = "fenced"
     TIMED_OUT = "ctx_canceled"

@@ -57,6 +57,8 @@ class StepResult(Struct, frozen=True):
     rollups: Mapping[str, RollupOutcome]
     deferred: int
     capped: int
+    # First old machines of moves that are given up.
+    aborted: tuple[str, ...] = ()
 
     def rendered(self) -> StepResult:
         """The same with rows made and shortfalls folded, so that whoever handles it does not have to."""
@@ -77,4 +79,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         result.rollups,
         int(result.deferred),
         int(result.capped),
+        tuple(getattr(result, "aborted", ())),
     )

@@ -50,6 +50,7 @@ from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.shortfalls import Short, folded
 from bigfleet.shard.core.actions.call_queue import LANE_TIMER
 from bigfleet.shard.core.actions.call_queue import TIMER as OPERATION_TIMER
+from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.cross_drains import CrossDrains
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.empty_first import Twins
@@ -58,6 +59,7 @@ from bigfleet.shard.core.actions.resume import Resume
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.cycle import TIMER as CYCLE_TIMER
 from bigfleet.shard.core.cycle import Cycle
 from bigfleet.shard.core.machines.departures import WATCH
@@ -81,24 +83,38 @@ class ShardCore:
 
     def __init__(self, config: ShardConfig, boot: JournalState) -> None:
         state = self.state = ShardState(config, boot)
-        self.nodes = Nodes(state)
+        self.placement = Placement(state, boot)
+        self.nodes = Nodes(state, self.placement)
         self.rails = Rails(state, boot)
         self.ownership = Ownership(state, boot)
-        self.demand = Demand(state, boot)
+        self.demand = Demand(state, boot, self.placement)
         self.rereads = Rereads(state)
-        self.emission = Emission(state, self.demand, Twins(state, self.nodes, self.demand))
+        self.consolidation = Consolidation(state, self.demand, self.nodes, self.placement, boot)
+        twins = Twins(state, self.nodes, self.demand, self.placement)
+        self.emission = Emission(state, self.demand, twins, self.placement, self.consolidation)
         lifecycle = Lifecycle(state, self.nodes)
         self.executor = Executor(
-            state, lifecycle, self.nodes, self.demand, self.rereads, boot, finished=self.emission.ended
+            state,
+            lifecycle,
+            self.nodes,
+            self.demand,
+            self.rereads,
+            boot,
+            finished=self.emission.ended,
+            refused=self.consolidation.refused,
+            undrained=self.consolidation.undrained,
         )
         self.cross_drains = CrossDrains(state, self.executor, boot)
-        self.resume = Resume(state, self.executor, boot)
+        moves = self.consolidation.moves
+        self.resume = Resume(state, self.executor, boot, self.consolidation.refused, moves.given_back)
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self.resume)
         self.hints = Hints(state, self.demand)
         self._frames = Renderer(
             self.nodes.render, self.hints.render, self.nodes.members, self.executor.bootstraps.still_wanted
         )
-        self.cycle = Cycle(state, self.demand, self.executor, self.reconcile, self.rails, self.hints)
+        self.cycle = Cycle(
+            state, self.demand, self.executor, self.reconcile, self.rails, self.hints, self.placement, moves
+        )
         self._last = LastStep()
         self.read = ReadModel(
             state,
@@ -112,6 +128,8 @@ class ShardCore:
             self.reconcile,
             self.cycle,
             self._last,
+            self.placement,
+            self.consolidation,
         )
         self._due: dict[str, Callable[[str], None]] = {
             OPERATION_TIMER: self.executor.overdue,
@@ -230,6 +248,7 @@ class ShardCore:
     def _open(self, event: SessionOpened) -> None:
         session = self.state.sessions.open(event)
         self.nodes.stream_changed(session.cluster)
+        self.placement.stream_changed(session.cluster, session)
         session.outbox.replay(self.nodes.members(session.cluster))
         self.executor.drains.connected(session)
         self.executor.bootstraps.reissue(session)
@@ -249,6 +268,7 @@ class ShardCore:
         session = self.state.sessions.close(event.session, event.reason)
         if session is not None:
             self.nodes.stream_changed(session.cluster)
+            self.placement.stream_changed(session.cluster)
             self.executor.drains.disconnected(session.cluster)
             self.demand.disconnect(session.cluster)
             self.hints.forget(session.cluster)
@@ -274,6 +294,7 @@ class ShardCore:
         last = self._last
         last.result, last.at, last.cycle = result, state.now, event.step
         self.demand.settle(result.rollups)
+        self.consolidation.aborted(self.executor, result.aborted)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
         last.shortfalls = folded(result.shortfalls)
         if not state.halted:
@@ -335,5 +356,7 @@ class ShardCore:
         self.state.fleet.validate()
         self.state.sessions.validate()
         self.executor.validate()
+        self.placement.reports.validate()
+        self.consolidation.moves.validate()
         timer = self.next_timer()
         assert self.cycle.running or timer is not None, "nothing would ever wake the core again"

@@ -10,8 +10,10 @@ from bigfleet.engine.batches import Conditions
 from bigfleet.engine.policy import IdleHold, Policy
 from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.moves import Moves
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.state.backoff import breakers
@@ -32,6 +34,8 @@ class Cycle:
         reconcile: Reconcile,
         rails: Rails,
         hints: Hints,
+        placement: Placement,
+        moves: Moves,
     ) -> None:
         self._state = state
         self._demand = demand
@@ -39,6 +43,8 @@ class Cycle:
         self._reconcile = reconcile
         self._rails = rails
         self._hints = hints
+        self._placement = placement
+        self._moves = moves
         self._policy = state.config.policy()
         self.number = 0
         self.running = False
@@ -79,10 +85,17 @@ class Cycle:
             self._rails.dry_run,
             breakers(self._state.breakers, self._state.now),
         )
-        facts = (open_, paused, dry_run, rests)
+        placement = self._placement
+        kept = (
+            placement.backoffs.in_force(),
+            placement.spared.rests(),
+            self._moves.conditions(),
+            placement.evictions.allowed(),
+        )
+        facts = (open_, paused, dry_run, rests, kept)
         if facts != self._facts:
             self._facts = facts
-            self._conditions = Conditions(open_, open_, open_, open_, paused, dry_run, rests)
+            self._conditions = Conditions(open_, open_, open_, open_, paused, dry_run, rests, *kept)
         return self._conditions
 
     def _take(self) -> None:
@@ -99,7 +112,7 @@ class Cycle:
             RunStep(
                 step=self.number,
                 now=state.now,
-                machines=state.fleet.batch(state.not_before),
+                machines=state.fleet.batch(state.not_before, state.deadlines),
                 demand=self._demand.batch(),
                 policy=self._effective_policy(),
                 conditions=self.conditions,
@@ -121,6 +134,9 @@ class Cycle:
             rests.prune(state.now)
         self._executor.failures.prune(state.now)
         self._demand.forget_departed()
+        self._placement.prune()
+        self._moves.prune()
+        state.deadlines.prune(state.now)
         state.not_before = {key: until for key, until in state.not_before.items() if until > state.now}
 
     def _arm(self) -> None:

@@ -11,10 +11,11 @@ from bigfleet.shard.core.state.fleet import NO_STAMP, BatchRow, batch_of
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Conditions, MachineBatch, Shape, Stamp
     from bigfleet.shard.core.clusters.demand import Demand
+    from bigfleet.shard.core.clusters.placement import Placement
     from bigfleet.shard.core.state.state import ShardState
 
 
-def snapshot_step(state: ShardState, demand: Demand, conditions: Conditions, now: int) -> RunStep:
+def snapshot_step(state: ShardState, demand: Demand, placement: Placement, conditions: Conditions, now: int) -> RunStep:
     """A step that tells an empty engine all there is; its number is 0."""
     clusters = demand.clusters
     rollups = [each.rollup for _, each in sorted(clusters.items()) if each.rollup is not None]
@@ -23,7 +24,7 @@ def snapshot_step(state: ShardState, demand: Demand, conditions: Conditions, now
         step=0,
         now=now,
         machines=_machines(state),
-        demand=DemandBatch(rollups, links),
+        demand=DemandBatch(rollups, links, reports=placement.reports.all()),
         policy=state.config.policy(),
         conditions=conditions,
     )
@@ -49,4 +50,5 @@ def _machines(state: ShardState) -> MachineBatch:
                 not_before.get(record.key, 0),
             )
         )
-    return batch_of(keys, rows, shapes, names, stamps)
+    until = state.deadlines.of((key, row[0]) for key, row in zip(keys, rows, strict=True))
+    return batch_of(keys, rows, shapes, names, stamps, until)

@@ -14,10 +14,12 @@ from bigfleet.shard.contract.events import RunStep
 from bigfleet.shard.contract.frames import Acknowledgement
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
+from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.cycle import Cycle
 from bigfleet.shard.core.inputs import snapshot_step
 from bigfleet.shard.core.machines.ownership import Ownership
@@ -59,6 +61,8 @@ class ReadModel:
     reconcile: Reconcile
     cycle: Cycle
     last: LastStep
+    placement: Placement
+    consolidation: Consolidation
 
     def publish(self) -> Published:
         """This moment as one value."""
@@ -158,7 +162,7 @@ class ReadModel:
 
     def inputs(self, now: int) -> RunStep:
         """All the engine knows, as one step's worth of inputs."""
-        return snapshot_step(self.state, self.demand, self.cycle.conditions, now)
+        return snapshot_step(self.state, self.demand, self.placement, self.cycle.conditions, now)
 
     def shortage_lines(self, verdicts: Sequence[Verdict], actions: Iterable[Action]) -> Iterator[Line]:
         """What the attribution probe has to say of a cycle."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from bigfleet.engine.batches import Breaker, Conditions, DemandBatch, Ids, MachineBatch, Rollup, Shape, Stamp
 from bigfleet.engine.placement import Backoff, Move, Rest, RestKind
@@ -27,6 +26,13 @@ from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.refusal import RefusalError
+from bigfleet.shard.recording.placed import (
+    column,
+    counted_document,
+    placed_demand,
+    read_counted,
+    read_placed_demand,
+)
 
 if TYPE_CHECKING:
     from bigfleet.shard.contract.events import RunStep
@@ -128,6 +134,7 @@ def _machines(batch: MachineBatch) -> dict[str, Any]:
         "shapes": [_shape(shape) for shape in batch.shapes],
         "clusters": list(batch.clusters),
         "stamps": [msgspec.structs.asdict(stamp) for stamp in batch.stamps],
+        **({} if batch.deadline is None else {"deadline": batch.deadline.astype("<i8").tobytes()}),
     }
 
 
@@ -150,6 +157,7 @@ def _demand(batch: DemandBatch) -> dict[str, Any]:
         "rollups": [_rollup(rollup) for rollup in batch.rollups],
         "links": [list(link) for link in batch.links],
         "forgotten": list(batch.forgotten),
+        **placed_demand(batch),
     }
 
 
@@ -164,6 +172,7 @@ def _rollup(rollup: Rollup) -> dict[str, Any]:
         "aggregate": rollup.aggregate.astype("<i8").tobytes(),
         "min_unit": rollup.min_unit.astype("<i8").tobytes(),
         "overhead": dict(rollup.overhead.items()),
+        **({} if rollup.counted is None else {"counted": counted_document(rollup.counted)}),
     }
 
 
@@ -215,13 +224,14 @@ def _read_conditions(document: dict[str, Any]) -> Conditions:
 
 
 def _read_machines(document: dict[str, Any]) -> MachineBatch:
-    columns: dict[str, Any] = {name: _column(document[name], kind) for name, kind in _COLUMNS}
+    columns: dict[str, Any] = {name: column(document[name], kind) for name, kind in _COLUMNS}
     return MachineBatch(
-        ids=Ids(_column(document["arena"], "<u1"), _column(document["offsets"], "<i8")),
+        ids=Ids(column(document["arena"], "<u1"), column(document["offsets"], "<i8")),
         **columns,
         shapes=tuple(_read_shape(shape) for shape in document["shapes"]),
         clusters=tuple(document["clusters"]),
         stamps=tuple(Stamp(**stamp) for stamp in document["stamps"]),
+        deadline=column(document["deadline"], "<i8") if "deadline" in document else None,
     )
 
 
@@ -245,11 +255,12 @@ def _read_demand(document: dict[str, Any]) -> DemandBatch:
         rollups=tuple(_read_rollup(rollup) for rollup in document["rollups"]),
         links=tuple((cluster, connected) for cluster, connected in document["links"]),
         forgotten=tuple(document["forgotten"]),
+        **read_placed_demand(document),
     )
 
 
 def _read_rollup(document: dict[str, Any]) -> Rollup:
-    profile = _column(document["profile"], "<i4")
+    profile = column(document["profile"], "<i4")
     shape = (len(profile), len(document["resources"]))
     return Rollup(
         cluster=document["cluster"],
@@ -257,10 +268,11 @@ def _read_rollup(document: dict[str, Any]) -> Rollup:
         groups=tuple(document["groups"]),
         resources=tuple(document["resources"]),
         profile=profile,
-        group=_column(document["group"], "<i4"),
-        aggregate=_column(document["aggregate"], "<i8").reshape(shape),
-        min_unit=_column(document["min_unit"], "<i8").reshape(shape),
+        group=column(document["group"], "<i4"),
+        aggregate=column(document["aggregate"], "<i8").reshape(shape),
+        min_unit=column(document["min_unit"], "<i8").reshape(shape),
         overhead=Resources(document["overhead"]),
+        counted=read_counted(document["counted"]) if "counted" in document else None,
     )
 
 
@@ -289,7 +301,3 @@ def _read_policy(document: dict[str, Any]) -> Policy:
             "placement": Placement(**document.get("placement", {})),
         }
     )
-
-
-def _column(data: bytes, kind: str) -> Any:
-    return np.frombuffer(data, kind).astype(np.dtype(kind).newbyteorder("="))

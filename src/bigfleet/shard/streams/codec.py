@@ -15,13 +15,15 @@ from bigfleet.model.names import (
     available_supersedes_key,
     node_supersedes_key,
 )
+from bigfleet.model.quantity import QuantityError, to_units
+from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.session import AckOutcome, DrainOutcome
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.streams.rollup_codec import RawRollup, raw_body, raw_rollup
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from bigfleet.engine.batches import Shape
     from bigfleet.model.requirement import Requirement
@@ -38,6 +40,7 @@ _DRAIN_OUTCOMES = {
     shard_pb2.DrainReport.OUTCOME_GRACE_EXPIRED: DrainOutcome.GRACE_EXPIRED,
     shard_pb2.DrainReport.OUTCOME_CANCELLED: DrainOutcome.CANCELLED,
     shard_pb2.DrainReport.OUTCOME_FAILED: DrainOutcome.FAILED,
+    shard_pb2.DrainReport.OUTCOME_REFUSED: DrainOutcome.REFUSED,
 }
 
 
@@ -95,9 +98,49 @@ def received(session: int, frame: bytes) -> Received:
         outcome = _DRAIN_OUTCOMES.get(report.outcome, DrainOutcome.FAILED)
         return ev.DrainReported(session, report.instruction_id, report.machine_id, outcome, report.error)
     if kind == "node_report":
-        node = message.node_report
-        return ev.NodeReported(session, node.machine_id, node.node_name, node.ready, node.empty, node.max_pod_priority)
+        return node_reported(session, message.node_report)
     return Unknown()
+
+
+def node_reported(session: int, node: shard_pb2.NodeReport) -> ev.NodeReported:
+    """What the report says; amounts a scheduler could not use are rounded against the node."""
+    error = ""
+    used: tuple[tuple[str, int], ...] = ()
+    allocatable: tuple[tuple[str, int], ...] = ()
+    try:
+        used = _amounts(node.used, round_up=True)
+        allocatable = _amounts(node.allocatable, round_up=False)
+    except (QuantityError, ResourceError) as flaw:
+        error = str(flaw)
+    return ev.NodeReported(
+        session,
+        node.machine_id,
+        node.node_name,
+        node.ready,
+        node.empty,
+        node.max_pod_priority,
+        node.removable,
+        used,
+        allocatable,
+        node.reclamation_dollars,
+        node.interruption_dollars,
+        node.pinned,
+        tuple(node.groups),
+        tuple(node.profiles),
+        tuple(node.exclusive),
+        max(0, node.closing_since),
+        node.mirror_version,
+        error,
+    )
+
+
+def _amounts(quantities: Mapping[str, str], *, round_up: bool) -> tuple[tuple[str, int], ...]:
+    found = []
+    for name, text in sorted(quantities.items()):
+        amount = to_units(name, text, round_up=round_up)
+        Resources({name: amount or 1})
+        found.append((name, amount))
+    return tuple(found)
 
 
 def hello(message: shard_pb2.Hello) -> Hello:
@@ -137,10 +180,16 @@ def shard_message(frame: ev.Frame) -> shard_pb2.ShardMessage:
                     nodes=frame.nodes,
                     grace_period_seconds=frame.grace_seconds,
                     preemptor_priority=frame.preemptor_priority,
+                    voluntary=frame.voluntary,
                 )
             )
         case ev.ReclaimCancel():
             return shard_pb2.ShardMessage(reclaim_cancel=shard_pb2.ReclaimCancel(instruction_id=frame.instruction_id))
+        case ev.NodeLost():
+            return shard_pb2.ShardMessage(node_lost=shard_pb2.NodeLost(machine_id=frame.machine))
+        case ev.NodeClosing():
+            closing = shard_pb2.NodeClosing(machine_id=frame.machine, closing=frame.closing)
+            return shard_pb2.ShardMessage(node_closing=closing)
         case ev.NodeState():
             return shard_pb2.ShardMessage(node_state_update=_node_state(frame))
         case ev.AvailableCapacity():

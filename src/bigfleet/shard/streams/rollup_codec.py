@@ -20,6 +20,17 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import Toleration
+from bigfleet.shard.streams.counted_rows import (
+    COUNT_TAGS,
+    EXTENSION,
+    NO_UNITS,
+    MixedRowsError,
+    Units,
+    counted_of,
+    mirror_version_at,
+    units_of,
+    units_told,
+)
 from bigfleet.wire import capacity_pb2
 
 if TYPE_CHECKING:
@@ -44,8 +55,8 @@ class RollupError(ValueError):
     """A roll-up that is refused as a whole; the message names the field, its value and what is accepted."""
 
 
-# Profile, group, resource names in order, and by these names aggregate and min_unit.
-_Row = tuple[Profile, str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]
+# Profile, group, resource names in order, by these names aggregate and min_unit, and what the row says in units.
+_Row = tuple[Profile, str, tuple[str, ...], tuple[int, ...], tuple[int, ...], Units]
 
 
 class _Unusual(Exception):  # noqa: N818 - control flow inside this module
@@ -54,11 +65,12 @@ class _Unusual(Exception):  # noqa: N818 - control flow inside this module
 
 @dataclass(frozen=True, slots=True)
 class RawRollup:
-    """A serialised ClusterCapacityNeeds; `digest` ignores the timestamp where serialisers put it."""
+    """A serialised ClusterCapacityNeeds; `digest` ignores timestamp and mirror version where serialisers put them."""
 
     body: bytes
     timestamp: int
     digest: bytes
+    mirror_version: int = 0
 
 
 def looks_like_rollup(frame: bytes) -> bool:
@@ -90,7 +102,8 @@ def raw_body(body: bytes) -> RawRollup:
         return RawRollup(body, 0, _digest(body, b""))
     if timestamp >= 1 << 63:
         timestamp -= 1 << 64
-    return RawRollup(body, timestamp, _digest(body[:at], body[end:]))
+    last, version = mirror_version_at(body, end)
+    return RawRollup(body, timestamp, _digest(body[:at], body[end:last]), version)
 
 
 class RollupDecoder:
@@ -105,14 +118,14 @@ class RollupDecoder:
         self._constraints: dict[bytes, tuple[Profile, str]] = {}
         self._amounts: dict[bytes, tuple[str, int]] = {}
 
-    def decode(self, body: bytes) -> tuple[Rollup, int]:
-        """The columns and the timestamp; raises RollupError."""
+    def decode(self, body: bytes, *, placement: bool = False) -> tuple[Rollup, int]:
+        """The columns and the timestamp; raises RollupError. Without `placement` rows are sums whatever they count."""
         try:
-            return self._walked(body)
+            return self._walked(body, placement)
         except (_Unusual, IndexError, DecodeError):
-            return self.parsed(body)
+            return self.parsed(body, placement=placement)
 
-    def parsed(self, body: bytes) -> tuple[Rollup, int]:
+    def parsed(self, body: bytes, *, placement: bool = False) -> tuple[Rollup, int]:
         """The same by parsing the whole message."""
         try:
             message = capacity_pb2.ClusterCapacityNeeds.FromString(body)
@@ -122,10 +135,10 @@ class RollupDecoder:
         for number, need in enumerate(message.needs):
             aggregate = dict(_units(number, "aggregate_resources", need.aggregate_resources))
             min_unit = dict(_units(number, "min_unit", need.min_unit))
-            rows.append(_row(_profile(number, need), need.group, aggregate, min_unit))
-        return _rollup(rows, message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
+            rows.append(_row(_profile(number, need), need.group, aggregate, min_unit, units_of(need)))
+        return _rollup(rows, message, placement), message.timestamp_unix_nanos
 
-    def _walked(self, body: bytes) -> tuple[Rollup, int]:
+    def _walked(self, body: bytes, placement: bool) -> tuple[Rollup, int]:
         rows: list[_Row] = []
         rest: list[bytes] = []
         known = self._rows
@@ -144,14 +157,15 @@ class RollupDecoder:
             row = body[start:at]
             rows.append(known.get(row) or self._row(len(rows), row))
         rest.append(body[begun:end])
-        # What is left is a roll-up without needs: cluster, timestamp, overhead.
+        # What is left is a roll-up without needs: cluster, timestamp, overhead, mirror version.
         message = capacity_pb2.ClusterCapacityNeeds.FromString(b"".join(rest))
-        return _rollup(rows, message.cluster_id, _overhead(message.node_overhead)), message.timestamp_unix_nanos
+        return _rollup(rows, message, placement), message.timestamp_unix_nanos
 
     def _row(self, number: int, row: bytes) -> _Row:
         aggregate: dict[str, int] = {}
         min_unit: dict[str, int] = {}
         kept: list[bytes] = []
+        told: list[bytes] = []
         at = begun = 0
         end = len(row)
         while at < end:
@@ -172,6 +186,13 @@ class RollupDecoder:
                     aggregate[known[0]] = known[1]
                 else:
                     min_unit[known[0]] = known[1]
+            elif tag in COUNT_TAGS and row[at + 1] == EXTENSION:
+                # What changes with every pod is no part of the constraint set.
+                if at > begun:
+                    kept.append(row[begun:at])
+                start, at = at, _after(row, at)
+                begun = at
+                told.append(row[start:at])
             else:
                 at = _after(row, at)
         if at != end:
@@ -181,7 +202,7 @@ class RollupDecoder:
         constraint = self._constraints.get(key)
         if constraint is None:
             constraint = self._constraint(number, key)
-        made = _row(*constraint, aggregate, min_unit)
+        made = _row(*constraint, aggregate, min_unit, units_told(b"".join(told)) if told else NO_UNITS)
         if end <= _LONGEST_ROW:
             if len(self._rows) >= _ROWS_KEPT:
                 self._rows.clear()
@@ -210,7 +231,7 @@ class RollupDecoder:
         return made
 
 
-def _row(profile: Profile, group: str, aggregate: dict[str, int], min_unit: dict[str, int]) -> _Row:
+def _row(profile: Profile, group: str, aggregate: dict[str, int], min_unit: dict[str, int], units: Units) -> _Row:
     names = tuple(sorted(aggregate.keys() | min_unit.keys()))
     return (
         profile,
@@ -218,11 +239,18 @@ def _row(profile: Profile, group: str, aggregate: dict[str, int], min_unit: dict
         names,
         tuple(aggregate.get(name, 0) for name in names),
         tuple(min_unit.get(name, 0) for name in names),
+        units,
     )
 
 
-def _rollup(rows: list[_Row], cluster: str, overhead: Resources) -> Rollup:
-    """Rows as columns."""
+def _rollup(rows: list[_Row], message: capacity_pb2.ClusterCapacityNeeds, placement: bool) -> Rollup:
+    """Rows as columns; the message is asked for everything else."""
+    counted = None
+    if placement:
+        try:
+            counted = counted_of([row[5] for row in rows], message.mirror_version)
+        except MixedRowsError as error:
+            raise RollupError(str(error)) from None
     profiles: dict[str, int] = {}
     found: list[Profile] = []
     groups: dict[str, int] = {}
@@ -235,7 +263,7 @@ def _rollup(rows: list[_Row], cluster: str, overhead: Resources) -> Rollup:
         group_column.append(groups.setdefault(group, len(groups)) if group else NONE)
     names = tuple(sorted({name for row in {row[2] for row in rows} for name in row}))
     return Rollup(
-        cluster=cluster,
+        cluster=message.cluster_id,
         profiles=tuple(found),
         groups=tuple(groups),
         resources=names,
@@ -243,7 +271,8 @@ def _rollup(rows: list[_Row], cluster: str, overhead: Resources) -> Rollup:
         group=np.array(group_column, np.int32),
         aggregate=_matrix([(row[2], row[3]) for row in rows], names),
         min_unit=_matrix([(row[2], row[4]) for row in rows], names),
-        overhead=overhead,
+        overhead=_overhead(message.node_overhead),
+        counted=counted,
     )
 
 

@@ -13,13 +13,14 @@ import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import structlog
 
-from bigfleet.model.names import REDIRECT
+from bigfleet.model.names import PLACEMENT, REDIRECT
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.runtime.worker import Worker
 from bigfleet.shard.streams import codec
@@ -78,6 +79,8 @@ class _Stream:
     cluster: str
     context: Context
     ended: asyncio.Future[Refusal]
+    # Whether its rows are read as units, if every one has a count.
+    placement: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     # Whether the core has frames for it, and the acknowledgement of a roll-up that said nothing new.
     owed: bool = False
@@ -108,6 +111,7 @@ class SessionStreams:
         hello_seconds: float = HELLO_SECONDS,
         rollup_seconds: float = ROLLUP_SECONDS,
         ack_seconds: float = ACK_SECONDS,
+        placement: bool = False,
     ) -> None:
         self._conductor = conductor
         self._metrics = metrics
@@ -116,6 +120,7 @@ class SessionStreams:
         self._hello_seconds = hello_seconds
         self._rollup_seconds = rollup_seconds
         self._ack_seconds = ack_seconds
+        self._placement = placement
         self._decoder = RollupDecoder()
         self._thread = Worker("rollups")
         self._streams: dict[int, _Stream] = {}
@@ -175,7 +180,9 @@ class SessionStreams:
                 log.warning("operator stream refused", reason=refusal.reason, peer=context.peer(), err=refusal.message)
             await self._refuse(context, refusal)
             return
-        stream = _Stream(next(self._numbers), hello.cluster, context, asyncio.get_running_loop().create_future())
+        placement = self._placement and PLACEMENT in hello.capabilities
+        ended: asyncio.Future[Refusal] = asyncio.get_running_loop().create_future()
+        stream = _Stream(next(self._numbers), hello.cluster, context, ended, placement)
         self._streams[stream.session] = stream
         self._conductor.post(
             ev.SessionOpened(
@@ -262,6 +269,8 @@ class SessionStreams:
         now = time.monotonic()
         if (
             not stream.applied
+            # The core counts on such a cluster only while it hears of it.
+            or stream.placement
             or stream.taking
             or stream.rollup
             or len(frame) >= OFF_LOOP_BYTES
@@ -309,12 +318,21 @@ class SessionStreams:
         if stream.applied and raw.digest == stream.given_digest:
             self._metrics.count("rollups_received_total", ("unchanged",))
             await self._conductor.ask(
-                ev.RollupReceived(stream.session, stream.cluster, raw.timestamp, None, unchanged=True)
+                ev.RollupReceived(
+                    stream.session,
+                    stream.cluster,
+                    raw.timestamp,
+                    None,
+                    unchanged=True,
+                    mirror_version=raw.mirror_version,
+                )
             )
             return
         self._metrics.count("rollups_received_total", ("decoded",))
         try:
-            rollup, timestamp = await self._off_loop(len(raw.body), self._decoder.decode, raw.body)
+            rollup, timestamp = await self._off_loop(
+                len(raw.body), partial(self._decoder.decode, placement=stream.placement), raw.body
+            )
             event = ev.RollupReceived(stream.session, rollup.cluster, timestamp, rollup)
         except RollupError as error:
             timestamp = raw.timestamp

@@ -42,7 +42,9 @@ class JournalledDrain:
     preemptor_priority: int
     reason: str
     cycle: int
+    voluntary: bool = False
     evicted: bool = False
+    refused: bool = False
 
 
 class Row(Struct):
@@ -57,13 +59,14 @@ class Row(Struct):
     priority: int
     reason: str
     cycle: int
+    voluntary: bool = False
 
 
 class Drains:
     """The operator's part of a drain.
 
     `proceed(op)` asks the provider; `stuck(op, error)` gives up because pods remain; `undone(op)` is a drain the
-    operator took back.
+    operator took back, `refused(op)` one that it would not begin.
     """
 
     def __init__(
@@ -74,12 +77,14 @@ class Drains:
         proceed: Callable[[Operation], None],
         stuck: Callable[[Operation, str], None],
         undone: Callable[[Operation], None],
+        refused: Callable[[Operation, str], None],
     ) -> None:
         self._state = state
         self._ids = ids
         self._proceed = proceed
         self._stuck = stuck
         self._undone = undone
+        self._refused = refused
         self.journalled: dict[str, JournalledDrain] = {}
         for (table, key), text in rows.items():
             drain = _parse(key, text) if table == Table.DRAIN else None
@@ -184,6 +189,8 @@ class Drains:
             self._proceed(operation)
         elif outcome == DrainOutcome.CANCELLED:
             self._undone(operation)
+        elif outcome == DrainOutcome.REFUSED and operation.voluntary:
+            self._refused(operation, error)
         elif outcome == DrainOutcome.GRACE_EXPIRED and self._state.config.drain_after_grace:
             self._proceed(operation)
         else:
@@ -194,16 +201,21 @@ class Drains:
         for drain in self.journalled.values():
             if (drain.cluster, drain.machine, drain.instruction_id) == (cluster, event.machine, event.instruction_id):
                 drain.evicted = event.outcome == DrainOutcome.DRAINED
+                drain.refused = event.outcome == DrainOutcome.REFUSED and drain.voluntary
 
     def _instruct(self, session: Session, drain: Operation) -> None:
         left = grace_left(drain.grace_ends, self._state.now)
-        instruction = ReclaimInstruction(drain.instruction_id, (drain.machine.key,), left, drain.preemptor_priority)
+        instruction = ReclaimInstruction(
+            drain.instruction_id, (drain.machine.key,), left, drain.preemptor_priority, drain.voluntary
+        )
         session.outbox.reclaim(drain.machine.key, instruction)
         self._state.sessions.wake(session)
 
     def _send(self, session: Session, drain: JournalledDrain) -> None:
         left = grace_left(drain.grace_ends, self._state.now)
-        instruction = ReclaimInstruction(drain.instruction_id, (drain.machine,), left, drain.preemptor_priority)
+        instruction = ReclaimInstruction(
+            drain.instruction_id, (drain.machine,), left, drain.preemptor_priority, drain.voluntary
+        )
         session.outbox.reclaim(drain.machine, instruction)
         self._state.sessions.wake(session)
 
@@ -218,6 +230,7 @@ class Drains:
             operation.preemptor_priority,
             operation.reason,
             operation.cycle,
+            operation.voluntary,
         )
         self._state.turn.write(Table.DRAIN, operation.journal_key, encode(row).decode())
 
@@ -236,6 +249,7 @@ def _parse(key: str, text: str) -> JournalledDrain | None:
             preemptor_priority=int(row["priority"]),
             reason=str(row["reason"]),
             cycle=int(row["cycle"]),
+            voluntary=bool(row.get("voluntary", False)),
         )
     except (ValueError, KeyError, TypeError):
         return None

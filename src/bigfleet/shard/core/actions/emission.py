@@ -17,9 +17,11 @@ from bigfleet.model.profile import Profile
 from bigfleet.shard.contract.events import Audit
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.step_result import Verdicts
+from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.empty_first import Twins
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.clusters.demand import Demand
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.machines.matching import attribute, parse_canonical, serves
 from bigfleet.shard.core.state.backoff import kind_of
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, EMIT, PROVISION
@@ -32,6 +34,8 @@ KEPT_ACTIONS = 1000
 _KINDS = {kind: kind.name.capitalize() for kind in ActionKind}
 _REASONS = {reason: reason.value for reason in Reason}
 ACQUISITIONS = frozenset({ActionKind.BOOTSTRAP, ActionKind.PROVISION})
+# Done by the cluster alone; no provider hears of it.
+CLOSINGS = frozenset({ActionKind.CLOSE, ActionKind.REOPEN})
 
 
 class ActionTaken(Struct, frozen=True):
@@ -54,10 +58,14 @@ class ActionTaken(Struct, frozen=True):
 class Emission:
     """Begins operations for actions, and keeps the last ones that ended."""
 
-    def __init__(self, state: ShardState, demand: Demand, twins: Twins) -> None:
+    def __init__(
+        self, state: ShardState, demand: Demand, twins: Twins, placement: Placement, consolidation: Consolidation
+    ) -> None:
         self._state = state
         self._demand = demand
         self._twins = twins
+        self._placement = placement
+        self._consolidation = consolidation
         self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
 
     def carry_out(self, executor: Executor, actions: Sequence[Action], cycle: int) -> None:
@@ -69,7 +77,7 @@ class Emission:
         for action in actions:
             told = (action.disposition, action.kind)
             counts[told] = counts.get(told, 0) + 1
-            if action.disposition != EMIT:
+            if action.disposition != EMIT or self._consolidation.only_told(action):
                 self._told_only(action, cycle)
             elif not self._begin(
                 executor,
@@ -131,9 +139,10 @@ class Emission:
                 operation.grace_seconds,
                 operation.preemptor_priority,
                 outcome,
-                detail,
+                detail or operation.note,
             )
         )
+        self._consolidation.ended(operation, outcome)
         self._state.stories.tell(key, self._state.now, f"{kind} ended: {outcome}{f' ({detail})' if detail else ''}")
 
     def _begin(self, executor: Executor, action: Action, machine: str, cycle: int, drains: list[Operation]) -> bool:
@@ -142,17 +151,29 @@ class Emission:
         if record is None:
             self._refuse(action, cycle, Outcome.UNKNOWN_MACHINE)
             return True
+        if action.kind in CLOSINGS:
+            closed = self._consolidation.turn(action, record)
+            if closed is not None:
+                self._refuse(action, cycle, closed)
+            return closed is not None
         if not self._applies(record, action):
             return False
         profile = None
+        need = action.need
         if action.kind in ACQUISITIONS:
-            need = action.need
-            profile = None if need is None else self._demand.profile(action.cluster, need.fingerprint)
+            if need is None:
+                profile = self._consolidation.profile_of(action) if action.replaces else None
+            else:
+                profile = self._demand.profile(action.cluster, need.fingerprint)
             if profile is None:
                 self._refuse(action, cycle, Outcome.UNKNOWN_PROFILE)
                 return True
-            if drains and self._reuse_draining(executor, action, record, profile, drains):
+            if drains and need is not None and self._reuse_draining(executor, action, record, profile, drains):
                 return True
+            if need is not None and self._placement.reports_placement(action.cluster):
+                self._placement.backoffs.watch(record, need)
+        elif action.reason == Reason.NEVER_READY:
+            self._placement.backoffs.never_ready(action.cluster, record)
         if machine != action.machine:
             self._state.stories.tell(machine, self._state.now, f"its node is empty: goes instead of {action.machine}")
         executor.begin(
@@ -161,13 +182,15 @@ class Emission:
                 kind=action.kind,
                 call=FIRST_CALL[action.kind],
                 cluster=action.cluster,
-                fingerprint=action.need.fingerprint if action.need is not None else "",
-                group=action.need.group if action.need is not None else "",
+                fingerprint=need.fingerprint if need is not None else "" if profile is None else profile.fingerprint,
+                group=need.group if need is not None else "",
                 profile=profile,
                 grace_seconds=action.grace_seconds,
                 preemptor_priority=action.preemptor_priority,
                 reason=_REASONS[action.reason],
                 cycle=cycle,
+                voluntary=action.voluntary,
+                note=self._consolidation.begun(action, record),
             )
         )
         return True
@@ -180,8 +203,10 @@ class Emission:
             return False
         if record.state == CONFIGURED and record.cluster != action.cluster:
             return False
-        if action.kind in ACQUISITIONS and action.need is not None:
-            if state.need_rests.resting((action.cluster, action.need.fingerprint), state.now):
+        if action.kind in ACQUISITIONS:
+            if action.need is not None and state.need_rests.resting(
+                (action.cluster, action.need.fingerprint), state.now
+            ):
                 return False
             if not self._demand.may_acquire(action.cluster):
                 return False
@@ -196,6 +221,8 @@ class Emission:
         unit = parse_canonical(action.need.min_unit)
         for operation in drains:
             candidate = operation.machine
+            if not self._reusable(operation):
+                continue
             same = profile.same
             if same is not None and _value(candidate, same.key) != _value(target, same.key):
                 continue
@@ -209,6 +236,13 @@ class Emission:
                 return True
         return False
 
+    def _reusable(self, operation: Operation) -> bool:
+        """Whether all of a machine that is being drained would be there for others."""
+        if not self._placement.reports_placement(operation.cluster):
+            return True
+        report = self._placement.reports.on(operation.machine.key)
+        return report is not None and report.empty
+
     def _cancellable(self, executor: Executor) -> dict[str, list[Operation]]:
         found: dict[str, list[Operation]] = {}
         for operation in self._state.operations:
@@ -217,7 +251,7 @@ class Emission:
         return found
 
     def _told_only(self, action: Action, cycle: int) -> None:
-        dry = action.disposition == Disposition.DRYRUN
+        dry = action.disposition == Disposition.DRYRUN or self._consolidation.only_told(action)
         if dry:
             self._state.turn.log(
                 Level.INFO,

@@ -15,6 +15,7 @@ from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.profile import Profile
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.machines.matching import attribute
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, EMIT
 from bigfleet.shard.core.state.fleet import Record
@@ -27,8 +28,9 @@ Look = tuple[object, ...]
 class Twins:
     """Empty machines that can go instead of decided ones."""
 
-    def __init__(self, state: ShardState, nodes: Nodes, demand: Demand) -> None:
+    def __init__(self, state: ShardState, nodes: Nodes, demand: Demand, placement: Placement) -> None:
         self._state = state
+        self._placement = placement
         self._nodes = nodes
         self._demand = demand
 
@@ -36,7 +38,9 @@ class Twins:
         """Decided machine → the empty one to drain instead; machines not named are drained as decided."""
         drained: dict[str, list[str]] = {}
         for action in actions:
-            if action.kind in DRAINS and action.disposition == EMIT:
+            # A cluster that reports placement had its say about every single node.
+            counted = self._placement.reports_placement(action.cluster)
+            if action.kind in DRAINS and action.disposition == EMIT and not counted:
                 drained.setdefault(action.cluster, []).append(action.machine)
         instead: dict[str, str] = {}
         for cluster, machines in drained.items():

@@ -65,6 +65,7 @@ _UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Sta
 _DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
 
 Finished = Callable[[Operation, Outcome, str], None]
+Refused = Callable[[Operation], None]
 
 # Machines under way that are looked at one by one; beyond that the next List tells.
 POLLED_AT_ONCE = 256
@@ -82,16 +83,22 @@ class Executor:
         rereads: Rereads,
         boot: JournalState,
         finished: Finished,
+        refused: Refused = lambda operation: None,
+        undrained: Callable[[str], None] = lambda machine: None,
     ) -> None:
         self._state = state
         self._lifecycle = lifecycle
         self._demand = demand
         self._rereads = rereads
         self._finished = finished
+        self._refused = refused
+        self._undrained = undrained
         ids = IdSource(state.config.id, boot.epoch)
         self.calls = Calls(state, self._still_valid)
         self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
-        self.drains = Drains(state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain)
+        self.drains = Drains(
+            state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain, self._drain_refused
+        )
         self.failures = LocalFailures(state.config.stuck_hold)
         self.departures = Departures(state, lifecycle, self.failures)
         self.cannot_delete: set[str] = set()
@@ -349,6 +356,12 @@ class Executor:
         """Demand returned, or the operator took it back: the machine stays where it is."""
         self.drains.tell_cancelled(operation)
         self._back(operation, Outcome.CANCELLED, "the drain was taken back")
+        self._undrained(operation.machine.key)
+
+    def _drain_refused(self, operation: Operation, why: str) -> None:
+        """The cluster keeps the machine: some of its pods would find no room."""
+        self._refused(operation)
+        self._back(operation, Outcome.REFUSED, f"the cluster refused{f': {why}' if why else ''}")
 
     def _back(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         record = operation.machine

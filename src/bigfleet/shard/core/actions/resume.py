@@ -6,6 +6,8 @@ it is at work on is waited for; anything else is dropped and the engine decides 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import CallKind, MachineState
 from bigfleet.shard.contract.events import JournalState, Table
@@ -24,13 +26,23 @@ _UNDER_WAY = {
     (ActionKind.BOOTSTRAP, MachineState.CONFIGURING): CallKind.CONFIGURE,
     (ActionKind.DELETE, MachineState.DELETING): CallKind.DELETE,
 }
+_FREED = frozenset({MachineState.IDLE, MachineState.SPECULATIVE, MachineState.DELETING})
 
 
 class Resume:
     """Journalled intents and drains that have not been looked at yet."""
 
-    def __init__(self, state: ShardState, executor: Executor, boot: JournalState) -> None:
+    def __init__(
+        self,
+        state: ShardState,
+        executor: Executor,
+        boot: JournalState,
+        refused: Callable[[Operation], None] = lambda operation: None,
+        given_back: Callable[[str], None] = lambda machine: None,
+    ) -> None:
         self._state = state
+        self._refused = refused
+        self._given_back = given_back
         self._executor = executor
         self._intents = intents.read(boot.rows)
         kept = {(Table.INTENT, key) for key in self._intents} | {
@@ -88,6 +100,9 @@ class Resume:
 
     def _drain(self, record: Record, drain: JournalledDrain) -> bool:
         if record.cluster != drain.cluster:
+            if record.state in _FREED:
+                # It went while nobody watched.
+                self._given_back(record.key)
             return False
         operation = Operation(
             machine=record,
@@ -100,7 +115,11 @@ class Resume:
             cycle=drain.cycle,
             instruction_id=drain.instruction_id,
             grace_ends=drain.grace_ends,
+            voluntary=drain.voluntary,
         )
+        if drain.refused and record.state == MachineState.CONFIGURED:
+            self._refused(operation)
+            return False
         if record.state == MachineState.DRAINING:
             self._executor.rejoin(operation)
         elif record.state == MachineState.CONFIGURED:

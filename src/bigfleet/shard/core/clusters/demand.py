@@ -18,6 +18,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract.events import JournalState, RollupReceived
 from bigfleet.shard.contract.outcomes import Level
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.clusters.quarantine import Quarantine
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
@@ -72,8 +73,9 @@ class ClusterDemand:
 class Demand:
     """Roll-ups and links waiting for the next step, and the demand in force."""
 
-    def __init__(self, state: ShardState, boot: JournalState) -> None:
+    def __init__(self, state: ShardState, boot: JournalState, placement: Placement) -> None:
         self._state = state
+        self._placement = placement
         self.quarantine = Quarantine(state, state.config.policy().guard, boot.rows)
         self.clusters: dict[str, ClusterDemand] = {}
         self.buckets: Counter[int] = Counter()
@@ -96,11 +98,14 @@ class Demand:
         elif event.error:
             self._refuse(session, event.timestamp, event.error)
         elif event.unchanged:
-            self._repeat(session, event.timestamp)
+            self._repeat(session, event.timestamp, event.mirror_version)
         elif event.rollup is not None:
             self._submit(session, Submitted(event.rollup, event.timestamp, session.id))
 
     def connect(self, session: Session) -> None:
+        if self._placement.speaks_of_it(session):
+            # Rows of the stream before would pass for rows of this one.
+            self._waiting.pop(session.cluster, None)
         self._link(session.cluster)
 
     def disconnect(self, cluster: str) -> None:
@@ -125,7 +130,7 @@ class Demand:
 
     @property
     def has_changes(self) -> bool:
-        return bool(self._waiting or self._links or self._forgotten)
+        return bool(self._waiting or self._links or self._forgotten or self._placement.has_changes)
 
     def batch(self) -> DemandBatch | None:
         """Everything that waits, for one step; `settle` must follow."""
@@ -134,7 +139,14 @@ class Demand:
         self._running, self._waiting = self._waiting, {}
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
         forgotten, self._forgotten, self._links = self._forgotten, (), {}
-        return DemandBatch([item.rollup for item in self._running.values()], tuple(sorted(links.items())), forgotten)
+        return DemandBatch(
+            [item.rollup for item in self._running.values()],
+            tuple(sorted(links.items())),
+            forgotten,
+            self._placement.take_streams(),
+            self._placement.take_confirmed(),
+            self._placement.reports.take(),
+        )
 
     def settle(self, outcomes: Mapping[str, RollupOutcome]) -> None:
         """The step is done: demand in force changes and the operators are told."""
@@ -173,6 +185,7 @@ class Demand:
                 self._count_rows(known.rollup, -1)
             self._held.pop(name, None)
             self._waiting.pop(name, None)
+            self._placement.forget(name)
             self.quarantine.forget(name)
             state.sessions.forget(name)
             state.turn.log(Level.INFO, "cluster forgotten: it has been away for long and has no machines", cluster=name)
@@ -211,17 +224,19 @@ class Demand:
         self._waiting[session.cluster] = item
         self._state.ask_for_cycle()
 
-    def _repeat(self, session: Session, timestamp: int) -> None:
+    def _repeat(self, session: Session, timestamp: int, version: int) -> None:
         cluster = session.cluster
         held, waiting, running = self._held.get(cluster), self._waiting.get(cluster), self._running.get(cluster)
         if waiting is not None:
-            self._waiting[cluster] = replace(waiting, timestamp=timestamp, session=session.id)
+            rollup = _as_of(waiting.rollup, version)
+            self._waiting[cluster] = replace(waiting, rollup=rollup, timestamp=timestamp, session=session.id)
         elif running is not None:
             self._running[cluster] = replace(running, timestamp=timestamp, session=session.id)
         elif held is not None:
             # Being confirmed is counted in reports, so the same one has to be judged again.
-            self._submit(session, Submitted(held, timestamp, session.id))
+            self._submit(session, Submitted(_as_of(held, version), timestamp, session.id))
         else:
+            self._placement.repeated(cluster, version)
             self._state.sessions.answer_rollup(session, timestamp, AckOutcome.APPLIED)
 
     def _refuse(self, session: Session, timestamp: int, why: str) -> None:
@@ -244,6 +259,7 @@ class Demand:
                 self._count_rows(before, -1)
             self._count_rows(rollup, 1)
         known.accept(rollup, self._state.now, same_profiles=same)
+        self._placement.applied(rollup)
 
     def _count_rows(self, rollup: Rollup, sign: int) -> None:
         for index, count in Counter(rollup.profile.tolist()).items():
@@ -258,6 +274,14 @@ class Demand:
     def _link(self, cluster: str) -> None:
         self._links[cluster] = True
         self._state.ask_for_cycle()
+
+
+def _as_of(rollup: Rollup, version: int) -> Rollup:
+    """The same rows, as of a later state of the cluster's mirror."""
+    counted = rollup.counted
+    if counted is None or version <= counted.mirror_version:
+        return rollup
+    return replace(rollup, counted=replace(counted, mirror_version=version))
 
 
 def _same_profiles(one: Rollup, other: Rollup) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.contract.events import NodeReported
 from bigfleet.shard.contract.frames import NodeState
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.state.enum_aliases import (
     CONFIGURED,
     CONFIGURING,
@@ -30,8 +31,9 @@ _HOSTLESS = frozenset({MachineState.SPECULATIVE, MachineState.CREATING})
 class Nodes:
     """Owes frames to sessions and renders them."""
 
-    def __init__(self, state: ShardState) -> None:
+    def __init__(self, state: ShardState, placement: Placement) -> None:
         self._state = state
+        self._placement = placement
         self._reports: dict[str, tuple[str, NodeReported]] = {}
         # Nodes without pods by cluster, as last reported.
         self._empty: dict[str, set[str]] = {}
@@ -40,6 +42,7 @@ class Nodes:
         """The machine is or was this cluster's and has just changed."""
         if cluster in self._empty and to not in _RUNNING:
             self._note_empty(cluster, machine, False)
+        self._placement.reports.changed(cluster, machine, to)
         session = self._state.sessions.of(cluster)
         if session is None:
             return
@@ -53,6 +56,23 @@ class Nodes:
         if session is not None and record is not None and record.cluster == session.cluster:
             self._reports[event.machine] = (session.cluster, event)
             self._note_empty(session.cluster, event.machine, event.empty and record.state in _RUNNING)
+            self._placement.reported(session, event)
+
+    def lost(self, cluster: str, machine: str) -> None:
+        """The provider lost a machine its cluster still counts on: say so before anybody times out."""
+        session = self._state.sessions.of(cluster)
+        if session is not None and self._placement.speaks_of_it(session):
+            session.outbox.lost(machine)
+            self._state.sessions.wake(session)
+
+    def close(self, cluster: str, machine: str, *, closing: bool) -> bool:
+        """Have the cluster keep new pods off the node, or let them on again; False when nobody is there to do it."""
+        session = self._state.sessions.of(cluster)
+        if session is None or not self._placement.speaks_of_it(session):
+            return False
+        session.outbox.closing(machine, closing=closing)
+        self._state.sessions.wake(session)
+        return True
 
     def report_on(self, machine: str) -> NodeReported | None:
         """What its present cluster last said of the machine."""

@@ -7,14 +7,16 @@ and who owns them is written by `ownership`; everything else about a record chan
 from __future__ import annotations
 
 from bigfleet.engine.batches import Shape, Stamp
-from bigfleet.model.machine import BOUND, OBSERVED_EDGES, MachineState
+from bigfleet.model.machine import BOUND, CALL_DURING, OBSERVED_EDGES, MachineState
 from bigfleet.shard.core.clusters.nodes import Nodes
-from bigfleet.shard.core.state.enum_aliases import CREATING, SPECULATIVE
+from bigfleet.shard.core.state.enum_aliases import CREATING, DRAINING, IDLE, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
 from bigfleet.shard.core.state.state import ShardState
 
 # States in which the record may name a cluster at all; Creating names the one it is bought for.
 _MAY_BELONG = BOUND | {MachineState.CREATING, MachineState.FAILED}
+# Pods may run there: a machine that goes from here without having been drained takes them along.
+_HAS_NODE = frozenset({MachineState.CONFIGURED, MachineState.DRAINING})
 
 
 class Lifecycle:
@@ -47,7 +49,12 @@ class Lifecycle:
         if to not in _MAY_BELONG:
             cluster, stamp = "", NO_STAMP
         self._state.fleet.change(record, state=to, cluster=cluster, stamp=stamp, host=host, error=error)
+        if before != to:
+            self._state.deadlines.moved(record.key, to, self._state.now)
         self._state.stories.tell(record.key, self._state.now, why, before, to)
+        left = to not in BOUND or record.cluster != owner
+        if seen and owner and left and before in _HAS_NODE and (before, to) != (DRAINING, IDLE):
+            self._nodes.lost(owner, record.key)
         if to != CREATING:
             self._notify(record, owner, before)
         if wake:
@@ -66,6 +73,8 @@ class Lifecycle:
 
     def appeared(self, record: Record) -> None:
         """A machine seen for the first time."""
+        if record.state in CALL_DURING:
+            self._state.deadlines.moved(record.key, record.state, self._state.now)
         if record.cluster:
             self._nodes.changed(record.cluster, record.key, record.state)
         self._state.ask_for_cycle()
@@ -76,8 +85,11 @@ class Lifecycle:
         self._state.fleet.remove(record)
         self._state.answered.pop(record.key, None)
         self._state.not_before.pop(record.key, None)
+        self._state.deadlines.forget(record.key)
         self.tell(record, f"{record.state.label} → gone: {why}")
         if owner:
+            if record.state in _HAS_NODE:
+                self._nodes.lost(owner, record.key)
             self._nodes.changed(owner, record.key, SPECULATIVE)
         self._nodes.forget(record.key)
         self._state.ask_for_cycle()

@@ -17,6 +17,7 @@ import numpy as np
 from bigfleet.engine.batches import NONE, REMOVED, Ids, MachineBatch, Shape, Stamp
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.core.state.counts import Counts, Standing
+from bigfleet.shard.core.state.deadlines import Deadlines
 
 T = TypeVar("T")
 
@@ -28,7 +29,12 @@ BatchRow = tuple[int, int, int, int, int]
 
 
 def batch_of(
-    ids: list[str], rows: list[BatchRow], shapes: Iterable[Shape], clusters: Iterable[str], stamps: Iterable[Stamp]
+    ids: list[str],
+    rows: list[BatchRow],
+    shapes: Iterable[Shape],
+    clusters: Iterable[str],
+    stamps: Iterable[Stamp],
+    deadlines: list[int] | None = None,
 ) -> MachineBatch:
     """Machines as the engine takes them: a column for each part of their rows."""
     columns = np.array(rows, np.int64).reshape(len(rows), 5)
@@ -42,6 +48,7 @@ def batch_of(
         shapes=tuple(shapes),
         clusters=tuple(clusters),
         stamps=tuple(stamps),
+        deadline=None if deadlines is None else np.array(deadlines, np.int64),
     )
 
 
@@ -246,7 +253,7 @@ class Fleet:
             self._names.keep(record.cluster for record in self.machines.values())
         self._counts.compact()
 
-    def batch(self, not_before: dict[str, int]) -> MachineBatch | None:
+    def batch(self, not_before: dict[str, int], deadlines: Deadlines | None = None) -> MachineBatch | None:
         """What changed since the last batch, as columns; None when nothing did."""
         if not self.has_changes:
             return None
@@ -287,7 +294,10 @@ class Fleet:
         self._gone = {}
         if not ids:
             return None
-        return batch_of(ids, rows, shape_rows, clusters, stamp_rows)
+        until = None
+        if deadlines is not None:
+            until = deadlines.of((key, row[0]) for key, row in zip(ids, rows, strict=True))
+        return batch_of(ids, rows, shape_rows, clusters, stamp_rows, until)
 
     def validate(self) -> None:
         """Counts and indexes equal what the records say."""

@@ -89,6 +89,10 @@ class Operation(Struct, eq=False):
     blob_expires: int = 0
     instruction_id: str = ""
     grace_ends: int = 0
+    # The cluster may refuse this drain.
+    voluntary: bool = False
+    # What it saves and costs, in words; for the audit log.
+    note: str = ""
     # How often the machine was looked up because it took its time.
     polls: int = 0
 

@@ -15,6 +15,8 @@ from bigfleet.shard.contract.frames import (
     AvailableCapacity,
     BootstrapRequest,
     Frame,
+    NodeClosing,
+    NodeLost,
     NodeState,
     ReclaimCancel,
     ReclaimInstruction,
@@ -40,10 +42,12 @@ class Outbox:
     __slots__ = (
         "_acks",
         "_cancels",
+        "_closings",
         "_forgot",
         "_hints",
         "_knows_end",
         "_limit",
+        "_lost",
         "_nodes",
         "_reclaims",
         "_replay",
@@ -59,6 +63,9 @@ class Outbox:
         self._requests: dict[str, BootstrapRequest] = {}
         self._reclaims: dict[str, ReclaimInstruction] = {}
         self._cancels: dict[str, ReclaimCancel] = {}
+        # Machines the provider lost; nodes to keep new pods off (True) or to let them on again.
+        self._lost: dict[str, None] = {}
+        self._closings: dict[str, bool] = {}
         self._replay: list[str] = []
         self._resync_end = False
         # Machine → whether its Draining has not been told yet: an operator must see it before it sees the end.
@@ -73,7 +80,7 @@ class Outbox:
     def essential(self) -> int:
         """How many frames wait that may never be dropped."""
         frames = len(self._acks) + len(self._requests) + len(self._reclaims) + len(self._cancels)
-        return frames + int(self._resync_end)
+        return frames + len(self._lost) + len(self._closings) + int(self._resync_end)
 
     @property
     def coalesced(self) -> int:
@@ -93,6 +100,13 @@ class Outbox:
         """Take a drain back. An earlier stream may have carried the instruction, so the cancel goes out in any case."""
         self._reclaims.pop(machine, None)
         self._cancels[machine] = cancel
+
+    def lost(self, machine: str) -> None:
+        self._closings.pop(machine, None)
+        self._lost[machine] = None
+
+    def closing(self, machine: str, *, closing: bool) -> None:
+        self._closings[machine] = closing
 
     def replay(self, machines: Iterable[str]) -> None:
         """Tell the state of all these machines and, where the peer knows it, that this was all."""
@@ -126,6 +140,13 @@ class Outbox:
             out.append(_pop(self._cancels))
         while self._reclaims and len(out) < limit:
             out.append(_pop(self._reclaims))
+        while self._lost and len(out) < limit:
+            machine = next(iter(self._lost))
+            del self._lost[machine]
+            out.append(NodeLost(machine))
+        while self._closings and len(out) < limit:
+            machine = next(iter(self._closings))
+            out.append(NodeClosing(machine, self._closings.pop(machine)))
         while self._requests and len(out) < limit:
             request = _pop(self._requests)
             if render.still_wanted(request):

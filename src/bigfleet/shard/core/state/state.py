@@ -8,6 +8,7 @@ from __future__ import annotations
 from bigfleet.shard.contract.config import ShardConfig
 from bigfleet.shard.contract.events import JournalState
 from bigfleet.shard.core.state.backoff import Kind, Rests
+from bigfleet.shard.core.state.deadlines import Deadlines
 from bigfleet.shard.core.state.fencing import Fencing
 from bigfleet.shard.core.state.fleet import Fleet, Record
 from bigfleet.shard.core.state.operations import Operations
@@ -37,6 +38,8 @@ class ShardState:
         # Instant of the last answer a provider gave to a call on the machine: older sightings say nothing.
         self.answered: dict[str, int] = {}
         self.not_before: dict[str, int] = {}
+        # Until when a machine under way is counted on (`docs/engine.md`, P46).
+        self.deadlines = Deadlines(config)
         self._wants_cycle = False
         # Set by the rails: nothing may be done to a machine.
         self.halted = False
@@ -45,6 +48,7 @@ class ShardState:
         """A new event, at this instant or at the last one if the clock went back."""
         # Clocks jump back; the core's time does not, so ages and deadlines stay ordered.
         if now > self.now:
+            self.deadlines.born = self.deadlines.born or now
             self.now = now
 
     @property

@@ -1,0 +1,74 @@
+"""Until when machines under way are counted on, for clusters that report placement (`docs/engine.md`, P46).
+
+A machine that is bought, bound or opened again serves on paper until its instant; then its cluster must have seen it.
+One that was Configured before this process looked has as long as one that became so when it began: half a million of
+those are not worth a row each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bigfleet.engine.policy import SECOND
+from bigfleet.model.machine import MachineState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bigfleet.shard.contract.config import ShardConfig
+
+REOPENED_FOR = 60 * SECOND
+
+
+class Deadlines:
+    """Machine → the instant; nothing is kept where no cluster can report placement."""
+
+    __slots__ = ("_config", "_until", "born")
+
+    def __init__(self, config: ShardConfig) -> None:
+        self._config = config
+        self._until: dict[str, int] = {}
+        # When the first event came.
+        self.born = 0
+
+    @property
+    def kept(self) -> bool:
+        return self._config.placement
+
+    def moved(self, machine: str, to: MachineState, now: int) -> None:
+        """The machine is in this state from now on."""
+        if not self.kept:
+            return
+        config = self._config
+        if to == MachineState.CREATING:
+            self._until[machine] = now + config.create_timeout
+        elif to == MachineState.CONFIGURING:
+            self._until[machine] = now + config.bootstrap_timeout + config.configure_timeout
+        elif to == MachineState.CONFIGURED:
+            self._until[machine] = now + config.ready_timeout
+        elif to == MachineState.DRAINING:
+            self._until[machine] = now + config.reclaim_grace + config.drain_timeout
+        else:
+            self._until.pop(machine, None)
+
+    def reopened(self, machine: str, now: int) -> None:
+        """Its node takes pods again; so long nobody needs to have seen it."""
+        if self.kept:
+            self._until[machine] = now + REOPENED_FOR
+
+    def forget(self, machine: str) -> None:
+        self._until.pop(machine, None)
+
+    def of(self, machines: Iterable[tuple[str, int]]) -> list[int] | None:
+        """For (machine, state) each, 0 where there is none; None where nobody asks."""
+        if not self.kept:
+            return None
+        before = self.born + self._config.ready_timeout
+        return [
+            self._until.get(machine, before if state == MachineState.CONFIGURED else 0) for machine, state in machines
+        ]
+
+    def prune(self, now: int) -> None:
+        """An instant that has passed has been told."""
+        if self._until and now > self.born + self._config.ready_timeout:
+            self._until = {machine: until for machine, until in self._until.items() if until > now}
