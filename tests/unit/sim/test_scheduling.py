@@ -81,7 +81,7 @@ def test_fewer_levels_win_over_more_until_scores_outweigh_them() -> None:
 
 def test_a_closing_node_is_the_last_to_be_chosen() -> None:
     c = cluster(n1=machine(), n2=machine())
-    c.nodes["n1"].closing = True
+    c.close("n1", 1)
     c.nodes["n2"].level = 6
     assert ask(c, "small", 3) == {"n2": 3}
     assert ask(c, "small", 12, "more") == {"n2": 5, "n1": 7}

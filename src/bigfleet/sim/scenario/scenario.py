@@ -93,6 +93,7 @@ class PolicySettings:
     guard: bool | None = item("whether suspiciously empty roll-ups are held", default=None)
     idle_hold_on_demand: Nanoseconds | None = item("how long idle on-demand machines are kept", default=None)
     idle_hold_spot: Nanoseconds | None = item("how long idle spot machines are kept", default=None)
+    consolidate: bool | None = item("whether nodes are closed and replaced where that saves", default=None)
     max_actions: int | None = item("most actions per cycle; 0 for no limit", default=None, low=0)
 
 

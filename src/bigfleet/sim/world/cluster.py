@@ -60,7 +60,7 @@ class Cluster:
         self._watcher = watcher
         self._managed = managed
         self._request_per_pod = request_per_pod
-        self._overhead = overhead
+        self.overhead = overhead
         self._rows = DemandRows(kinds)
         self._waiting: dict[str, PodSet] = {}
         self._roomy = RoomyNodes(self.nodes, self.podsets)
@@ -68,17 +68,22 @@ class Cluster:
         self._touched: set[str] = set()
         self._reported_empty: set[str] = set()
         self._created = 0
+        # Objects and nodes that changed, for whoever reads the cluster as an operator does; nobody else pays for it.
+        self._changed: tuple[set[str], set[str]] | None = None
         self.on_all_bound: Callable[[PodSet, int], None] = lambda podset, now: None
         self.on_lost: Callable[[PodSet], None] = lambda podset: None
 
     # ------------------------------------------------------------------------------------------------------------ pods
 
-    def create(self, name: str, workload: str, kind: PodKind, replicas: int, now: int) -> PodSet:
+    def create(
+        self, name: str, workload: str, kind: PodKind, replicas: int, now: int, *, service: bool = True
+    ) -> PodSet:
         """A new object with so many pods, all waiting."""
         group = group_string(kind.topology_key, {"app": name}, None, self.name) if kind.topology_key else ""
-        podset = PodSet(name, workload, kind, group, self._managed, self._created)
+        podset = PodSet(name, workload, kind, group, self._managed, self._created, service)
         self._created += 1
         self.podsets[name] = podset
+        self._note(podset=name)
         self._roomy.of(kind)
         self._add_waiting(podset, replicas, now)
         return podset
@@ -99,6 +104,7 @@ class Cluster:
         self._drop_waiting(podset, podset.waiting_count, now)
         self._finish(podset, podset.bound_count)
         del self.podsets[name]
+        self._note(podset=name)
 
     def replace_oldest(self, name: str, count: int, now: int) -> None:
         """A rolling update's step: so many new pods, and as many of the oldest bound ones go."""
@@ -119,11 +125,12 @@ class Cluster:
 
     def join(self, machine: str, shape: MachineShape) -> None:
         """A node became Ready."""
-        total = self._kinds.vector(shape.allocatable.minus(self._overhead))
+        total = self._kinds.vector(shape.allocatable.minus(self.overhead))
         node = self.nodes[machine] = Node(machine, shape, self._roomy.attributes(shape), total)
         self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
         self._roomy.offer(node)
         self._touched.add(machine)
+        self._note(node=machine)
 
     def leave(self, machine: str, cause: str, now: int) -> None:
         """A node is gone; pods that were still on it are interrupted."""
@@ -132,6 +139,7 @@ class Cluster:
             return
         self.evict(machine, cause, now)
         del self.nodes[machine]
+        self._note(node=machine)
         self.capacity = [have - less for have, less in zip(self.capacity, node.total, strict=True)]
         self._roomy.forget(machine)
         self._touched.discard(machine)
@@ -140,6 +148,21 @@ class Cluster:
     def cordon(self, machine: str, cordoned: bool) -> None:
         if machine in self.nodes:
             self.nodes[machine].cordoned = cordoned
+            self._note(node=machine)
+
+    def close(self, machine: str, since: int) -> None:
+        """New pods go elsewhere while there is an elsewhere; 0 opens the node again."""
+        if machine in self.nodes:
+            self.nodes[machine].closing_since = since
+            self._note(node=machine)
+
+    def closing(self) -> list[str]:
+        return sorted(node.id for node in self.nodes.values() if node.closing_since)
+
+    def set_level(self, machine: str, level: int) -> None:
+        """So many soft taints for how little the node is used."""
+        if machine in self.nodes:
+            self.nodes[machine].level = level
 
     def evict(self, machine: str, cause: str, now: int) -> int:
         """All pods leave the node; controllers create theirs again, bare pods are gone."""
@@ -189,6 +212,27 @@ class Cluster:
         """Whoever hears the next report knows nothing yet."""
         self._touched.update(self._reported_empty)
         self._reported_empty.clear()
+
+    def track_changes(self) -> None:
+        """Somebody will ask what changed, from now on and for everything that is there."""
+        self._changed = (set(self.podsets), set(self.nodes))
+
+    def has_changes(self) -> bool:
+        return self._changed is not None and any(self._changed)
+
+    def take_changes(self) -> tuple[list[str], list[str]]:
+        """Objects and nodes that came, changed or went since this was last asked, in order of name."""
+        assert self._changed is not None, "nobody said that changes would be asked for"
+        sets, nodes = (sorted(each) for each in self._changed)
+        self._changed = (set(), set())
+        return sets, nodes
+
+    def _note(self, *, podset: str = "", node: str = "") -> None:
+        if self._changed is not None:
+            if podset:
+                self._changed[0].add(podset)
+            if node:
+                self._changed[1].add(node)
 
     # --------------------------------------------------------------------------------------------------------- binding
 
@@ -246,6 +290,7 @@ class Cluster:
         self.used = [have + want * count for have, want in zip(self.used, kind.vector, strict=True)]
         node.pods[podset] = node.pods.get(podset, 0) + count
         self._touched.add(node.id)
+        self._note(podset=podset.name)
         podset.bound[node] = podset.bound.get(node, 0) + count
         podset.bound_count += count
         podset.waiting_count -= count
@@ -276,6 +321,7 @@ class Cluster:
         podset.bound_count -= count
         self.running[kind.priority_class] -= count
         self._touched.add(node.id)
+        self._note(podset=podset.name)
         self._roomy.offer(node)
         if podset.bound_count == 0:
             podset.anchor = None
@@ -293,12 +339,14 @@ class Cluster:
     def _wait(self, podset: PodSet, count: int, now: int) -> None:
         podset.waiting.append((now, count))
         podset.waiting_count += count
+        self._note(podset=podset.name)
         self._waiting[podset.name] = podset
 
     def _drop_waiting(self, podset: PodSet, count: int, now: int) -> None:
         if count <= 0:
             return
         podset.waiting_count -= count
+        self._note(podset=podset.name)
         self.live[podset.kind.priority_class] -= count
         self._demand(podset, -count, pending=True)
         while count:
@@ -331,11 +379,11 @@ class Cluster:
     def rollup(self) -> Rollup:
         """All demand, as the operator would report it."""
         self.dirty = self.grew = False
-        return self._rows.rollup(self.name, self._overhead)
+        return self._rows.rollup(self.name, self.overhead)
 
     def empty_rollup(self) -> Rollup:
         """What a broken operator reports: nothing."""
-        return DemandRows(self._kinds).rollup(self.name, self._overhead)
+        return DemandRows(self._kinds).rollup(self.name, self.overhead)
 
     def _demand(self, podset: PodSet, change: int, *, pending: bool = False) -> None:
         """Count pods into or out of the roll-up. Where only waiting pods ask, changes of bound ones do not count."""

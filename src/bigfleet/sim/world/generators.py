@@ -204,7 +204,7 @@ class Generators:
         lifetime = Duration.exponential(mean)
 
         def create() -> None:
-            stage.cluster.create(name, workload.name, kind, pods, self._kernel.now)
+            stage.cluster.create(name, workload.name, kind, pods, self._kernel.now, service=False)
             stage.changed(stage.cluster.name)
             self._kernel.after(max(1, lifetime.sample(dice)), end)
 
@@ -282,7 +282,7 @@ class Generators:
         if lasts is not None:
             self._running[stage.cluster.name, name] = Run(max(1, lasts), workload.checkpoints)
         self._stage_of[stage.cluster.name] = stage
-        stage.cluster.create(name, workload.name, kind, pods, self._kernel.now)
+        stage.cluster.create(name, workload.name, kind, pods, self._kernel.now, service=lasts is None)
         stage.changed(stage.cluster.name)
 
     def _begin_run(self, cluster: Cluster, podset: PodSet) -> None:

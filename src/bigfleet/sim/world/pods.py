@@ -38,7 +38,6 @@ class PodKind:
     interruption_dollars: float = 0.0
     # Dollars an hour that the risk of an interruptible node may cost one pod.
     most_risk: float = math.inf
-    service: bool = True
 
 
 def room(free: Sequence[int], want: Vector) -> int:
@@ -64,6 +63,7 @@ class Kinds:
     def __init__(self, shapes: dict[str, PodShape], resources: Iterable[str], offers: Sequence[ForSale] = ()) -> None:
         self.resources = tuple(sorted(set(resources)))
         self._offers = offers
+        self.risks = tuple(sorted({offer.probability for offer in offers if offer.probability}))
         self._kinds = {name: self.make(name, shape) for name, shape in shapes.items()}
 
     def __getitem__(self, name: str) -> PodKind:
@@ -118,13 +118,18 @@ class PodSet:
         "name",
         "row_key",
         "sequence",
+        "service",
         "waiting",
         "waiting_count",
         "workload",
     )
 
-    def __init__(self, name: str, workload: str, kind: PodKind, group: str, managed: bool, sequence: int) -> None:
+    def __init__(
+        self, name: str, workload: str, kind: PodKind, group: str, managed: bool, sequence: int, service: bool = True
+    ) -> None:
+        """`service`: its pods serve until they are stopped, unlike those of a job."""
         self.name = name
+        self.service = service
         self.workload = workload
         self.kind = kind
         self.group = group
@@ -145,7 +150,7 @@ class PodSet:
 class Node:
     """A machine that has joined."""
 
-    __slots__ = ("attributes", "closing", "cordoned", "free", "id", "level", "pods", "shape", "total")
+    __slots__ = ("attributes", "closing_since", "cordoned", "free", "id", "level", "pods", "shape", "total")
 
     def __init__(self, id: str, shape: MachineShape, attributes: Mapping[str, str], total: Vector) -> None:
         self.id = id
@@ -155,9 +160,9 @@ class Node:
         self.free = list(total)
         self.pods: dict[PodSet, int] = {}
         self.cordoned = False
-        # Soft taints: one for each level of fill it lies below, and those of a node that is to empty.
+        # Soft taints: one for each level of fill it lies below, and those of a node that is to empty (0: it is open).
         self.level = 0
-        self.closing = False
+        self.closing_since = 0
 
 
 def row_size(size: Resources) -> str:

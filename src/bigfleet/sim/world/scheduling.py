@@ -33,7 +33,7 @@ class Scheduler:
     def __init__(self, resources: Sequence[str], scoring: Scoring, *, risk_rule: bool) -> None:
         self._scored = [place for place, name in enumerate(resources) if name in ("cpu", "memory")]
         self._packs = scoring is Scoring.MOST_ALLOCATED
-        self._risk_rule = risk_rule
+        self.risk_rule = risk_rule
 
     def slots(self, podset: PodSet, nodes: Iterable[Node]) -> list[Slot]:
         """Of matching nodes those that take at least one pod, in their order."""
@@ -52,7 +52,7 @@ class Scheduler:
             return "are cordoned"
         if kind.apart and podset in node.pods:
             return "have a pod of the same object, which may share none"
-        if self._risk_rule and node.shape.probability * kind.interruption_dollars > kind.most_risk:
+        if self.risk_rule and node.shape.probability * kind.interruption_dollars > kind.most_risk:
             return "may be interrupted, which would cost it too much"
         return ""
 
@@ -101,7 +101,7 @@ class Scheduler:
 
 
 def _taints(node: Node) -> int:
-    return node.level + (CLOSING_TAINTS if node.closing else 0)
+    return node.level + (CLOSING_TAINTS if node.closing_since else 0)
 
 
 def _shares(podset: PodSet, rooms: dict[str, int], domains: Iterable[str]) -> dict[str, int]:

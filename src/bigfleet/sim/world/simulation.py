@@ -168,7 +168,7 @@ class Simulation:
                 scoring=spec.scheduler,
                 risk_rule=spec.risk_rule,
             )
-            site.add_cluster(spec, cluster)
+            site.add_cluster(spec, cluster, self._kinds, spec.operator or scenario.operator)
             self._stages[name] = (site, Stage(cluster, site.demand_changed))
         for fleet in fleets:
             made, bindings = catalogue(fleet, scenario.shapes, names, scenario.seed)
