@@ -46,6 +46,7 @@ def test_the_tree_keeps_its_contracts(copy: Path) -> None:
         ("shard/core/rails.py", "import bigfleet.shard.telemetry.metrics", "Rooms of the shard:"),
         ("engine/fleet/cells.py", "import bigfleet.engine.decide.assign", "Rooms of the engine"),
         ("sim/scenario/steps.py", "import bigfleet.sim.world.site", "Rooms of the simulator"),
+        ("sim/world/scheduling.py", "import bigfleet.operator.core.mirror.filters", "The simulator's scheduler"),
     ],
 )
 def test_a_deliberate_violation_breaks_its_contract(copy: Path, module: str, line: str, contract: str) -> None:

@@ -29,6 +29,8 @@ class Silent:
         assert waited >= 0
         assert count > 0
 
+    def pods_waited(self, cluster: str, priority: int, since: int, until: int, count: int) -> None: ...
+
     def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None:
         assert count > 0
 
@@ -53,7 +55,7 @@ class ClusterBooks(RuleBasedStateMachine):
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
         if name in self.cluster.podsets:
-            self.cluster.delete(name)
+            self.cluster.delete(name, 0)
 
     @rule(name=NAMES, count=st.integers(1, 4))
     def roll(self, name: str, count: int) -> None:

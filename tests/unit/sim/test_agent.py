@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bigfleet.operator.core import events as op
 from bigfleet.shard.contract import events as ev
-from bigfleet.sim.world.agent import Agent, Output, Say, heard
 from bigfleet.sim.world.host import EPOCH
+from bigfleet.sim.world.operators.agent import Agent, Output, Say, heard
 from bigfleet.virtual.kernel import SECOND
 
 

@@ -14,6 +14,7 @@ from bigfleet.sim.scenario.scenario import Scenario
 from bigfleet.sim.scenario.shapes import class_words
 
 MISFITS_TOLD = 10
+WAITING_TOLD = 10
 
 
 def print_summary(summary: dict[str, Any], output: Output) -> None:
@@ -40,6 +41,10 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         lacks = spoken_amounts({name: str(amount) for name, amount in row["lacks"].items()})
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"
         facts[name] = f"{facts[name]} {lacking}" if name in facts else lacking
+    for row in summary["waiting"][:WAITING_TOLD]:
+        name = f"{row['cluster']} waits"
+        told = f"{row['pods']:,} of {row['workload']} for up to {clock(row['longest'])}. {row['why']} {row['shard']}"
+        facts[name] = f"{facts[name]} {told}" if name in facts else told
     words = class_words(summary["priorities"])
     for name, row in summary["time_to_capacity_seconds"].items():
         still = f"; {row['still_waiting']:,} pods still wait" if row["still_waiting"] else ""

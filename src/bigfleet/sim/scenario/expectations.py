@@ -8,12 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from bigfleet.duration import spelled
 from bigfleet.model.machine import MachineState
 from bigfleet.sim.document.document import Nanoseconds, item
 from bigfleet.sim.document.text import instant, plain
+from bigfleet.virtual.kernel import MINUTE
+
+LOWEST = -(2**31)
+_PATIENCE = "the longest a pod may wait; 15 minutes when left out, a quarter of the judged time in short runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The longest acceptable wait of some pods, from a moment on."""
+
+    cluster: str
+    priority_at_least: int
+    after: int
+    longest: int
+
+
+def patience(judged: int) -> int:
+    """What a pod may wait when nobody says: longer than any machine takes to come, never as long as the run."""
+    return min(15 * MINUTE, judged // 4)
 
 
 class Outcome(Protocol):
@@ -27,6 +47,7 @@ class Outcome(Protocol):
     def actions(self, kind: str, since: int, cluster: str) -> int: ...
     def pods(self, cluster: str, workload: str) -> tuple[int, int]: ...
     def met_since(self, priority: int, cluster: str) -> int | None: ...
+    def late(self, limit: Limit) -> tuple[int, int, int]: ...
     def shortfalls(self) -> int: ...
     def shortfall_range(self, since: int, priority: int) -> tuple[int, int]: ...
     def deficit(self, resource: str) -> int: ...
@@ -39,15 +60,34 @@ class Outcome(Protocol):
     def baseline_dollars(self) -> float | None: ...
 
 
+class Judged(StrEnum):
+    """How much of a run a clause looks at."""
+
+    RUN = "run"
+    END = "end"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandMet:
-    """From some moment on every pod runs, and that moment is not later than `by`."""
+    """Every pod runs at the end, and none waited too long at any time; or from `by` on none waits at all."""
 
     TAG: ClassVar = ("check", "demand-met")
 
-    by: Nanoseconds | None = item("the latest moment; the end of the run when left out", default=None)
-    priority_at_least: int = item("only pods of at least this priority", default=-(2**31))
+    by: Nanoseconds | None = item("from this moment on no pod waits; leave it out to judge every wait", default=None)
+    waits_at_most: Nanoseconds | None = item(_PATIENCE, default=None, low=1)
+    judged: Judged = item("the whole run, or only who waits at its end", default=Judged.RUN)
+    priority_at_least: int = item("only pods of at least this priority", default=LOWEST)
     cluster: str = item("only this cluster", default="")
+
+    def __post_init__(self) -> None:
+        if self.by is not None and (self.waits_at_most is not None or self.judged is Judged.END):
+            raise ValueError("judges from a moment on and otherwise too; give by alone, or leave it out")
+
+    def limit(self, end: int) -> Limit | None:
+        """The longest acceptable wait; None where only a moment is judged."""
+        if self.by is not None or self.judged is Judged.END:
+            return None
+        return Limit(self.cluster, self.priority_at_least, 0, self.waits_at_most or patience(end))
 
     def judge(self, run: Outcome) -> str:
         since = run.met_since(self.priority_at_least, self.cluster)
@@ -56,7 +96,8 @@ class DemandMet:
             return f"demand is not met at the end: {bound} of {live} pods run"
         if self.by is not None and since > self.by:
             return f"demand is met from {instant(since)} on, not by {spelled(self.by)}"
-        return ""
+        limit = self.limit(run.end)
+        return "" if limit is None else _late(run, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +216,7 @@ class Converged:
         since = max(0, run.end - self.window)
         if actions := run.actions("any", since, ""):
             return f"{actions} actions in the last {spelled(self.window)}, not 0"
-        low, high = run.shortfall_range(since, -(2**31))
+        low, high = run.shortfall_range(since, LOWEST)
         return "" if low == high else f"shortfalls vary from {low} to {high} in the last {spelled(self.window)}"
 
 
@@ -207,7 +248,7 @@ class Shortfalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoShortfall:
-    """Demand of at least a priority is never short once the run has warmed up."""
+    """Once the run has warmed up no pod of at least a priority waits too long, whatever the engine says of it."""
 
     TAG: ClassVar = ("check", "no-shortfall")
     # Without its priority the verdict would deny a shortfall of less important demand that the summary shows.
@@ -215,10 +256,14 @@ class NoShortfall:
 
     priority_at_least: int = item("the priority", default=1_000_000)
     after: Nanoseconds = item("how long warming up takes", default=Nanoseconds(0))
+    waits_at_most: Nanoseconds | None = item(_PATIENCE, default=None, low=1)
+    cluster: str = item("only this cluster", default="")
+
+    def limit(self, end: int) -> Limit:
+        return Limit(self.cluster, self.priority_at_least, self.after, self.waits_at_most or patience(end - self.after))
 
     def judge(self, run: Outcome) -> str:
-        _, high = run.shortfall_range(self.after, self.priority_at_least)
-        return f"up to {high} shortfalls of priority {self.priority_at_least} or more" if high else ""
+        return _late(run, self.limit(run.end))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +414,23 @@ def moments_of(clauses: Iterable[Expectation], end: int) -> tuple[int, ...]:
     found = {int(getattr(clause, "after", 0)) for clause in clauses}
     found |= {max(0, end - clause.window) for clause in clauses if isinstance(clause, Converged)}
     return tuple(sorted(found))
+
+
+def limits_of(clauses: Iterable[Expectation], end: int) -> list[Limit]:
+    """The waits that clauses will ask about."""
+    asked = [clause.limit(end) for clause in clauses if isinstance(clause, DemandMet | NoShortfall)]
+    return [limit for limit in asked if limit is not None]
+
+
+def _late(run: Outcome, limit: Limit) -> str:
+    pods, longest, since = run.late(limit)
+    if not pods:
+        return ""
+    who = f"pods of priority {limit.priority_at_least} or more" if limit.priority_at_least > LOWEST else "pods"
+    return (
+        f"{pods} {who} waited longer than {spelled(limit.longest)}, one of them {instant(longest)} "
+        f"from {instant(since)} on"
+    )
 
 
 def _demand_one(clause: object, *bounds: str) -> None:

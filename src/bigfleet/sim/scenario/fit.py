@@ -64,7 +64,7 @@ def _problem(shape: PodShape, places: list[Place], overheads: list[Resources]) -
 
 
 def _who(name: str, shape: PodShape, pods: int) -> str:
-    count = f"{pods:,} pods of" if pods else "pods of"
+    count = f"{pods:,} {'pod' if pods == 1 else 'pods'} of" if pods else "pods of"
     return f"{count} {_spoken(shape.request)} (shape {name})"
 
 

@@ -58,6 +58,20 @@ class Sharding(StrEnum):
     PER_CLUSTER = "per-cluster"
 
 
+class OperatorKind(StrEnum):
+    """What a cluster's operator says of its pods."""
+
+    REFERENCE = "reference"
+    PLACEMENT = "placement"
+
+
+class Scoring(StrEnum):
+    """Which nodes a cluster's scheduler likes: the default of Kubernetes, or what packs."""
+
+    LEAST_ALLOCATED = "least-allocated"
+    MOST_ALLOCATED = "most-allocated"
+
+
 class Detail(StrEnum):
     """How much a trace tells about each action."""
 
@@ -79,6 +93,7 @@ class PolicySettings:
     guard: bool | None = item("whether suspiciously empty roll-ups are held", default=None)
     idle_hold_on_demand: Nanoseconds | None = item("how long idle on-demand machines are kept", default=None)
     idle_hold_spot: Nanoseconds | None = item("how long idle spot machines are kept", default=None)
+    consolidate: bool | None = item("whether nodes are closed and replaced where that saves", default=None)
     max_actions: int | None = item("most actions per cycle; 0 for no limit", default=None, low=0)
 
 
@@ -113,6 +128,15 @@ class ClusterSpec:
     overhead: Amounts = item("what DaemonSets take on every node", default={})
     eviction: Duration = item("how long pods take to leave a drained node", default=Duration.fixed(2 * SECOND))
     drain_reports: bool = item("whether its operator announces drain reports", default=True)
+    operator: OperatorKind | None = item(
+        "reference: sums of what pods request; placement: what has no room; the scenario's when left out", default=None
+    )
+    scheduler: Scoring = item(
+        "least-allocated: emptiest node first, as Kubernetes does by default; most-allocated: fullest first",
+        default=Scoring.LEAST_ALLOCATED,
+    )
+    risk_rule: bool = item("whether pods are kept off nodes whose interruption would cost them too much", default=True)
+    levels: bool = item("whether a placement operator marks levels of fill with soft taints", default=True)
     reconnect: Duration = item("how long its operator waits before it dials again", default=Duration.fixed(5 * SECOND))
 
 
@@ -135,6 +159,7 @@ class Scenario:
     sharding: Sharding = item("shards for all clusters, or one each with its share", default=Sharding.SHARED)
     shards: int = item("how many, where clusters share them: clusters and offers are dealt out", default=1, low=1)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)
+    operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.REFERENCE)
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())
     shard: ShardSettings = item("the shard's settings", default=ShardSettings())
     network: Network = item("message delays", default=Network())

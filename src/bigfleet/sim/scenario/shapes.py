@@ -83,6 +83,7 @@ class PodShape:
     same: Colocation = item("all pods of one object on one rack or in one zone", default=Colocation.NONE)
     spread: tuple[SpreadSpec, ...] = item("topology spreads", default=())
     tolerations: tuple[TolerationSpec, ...] = item("taints it puts up with", default=())
+    apart: bool = item("no two pods of one object on one node (required anti-affinity on hostnames)", default=False)
 
     @property
     def request(self) -> Resources:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bigfleet.shard.contract.config import ShardConfig
-from bigfleet.sim.scenario.scenario import Mode, Preset, Scenario
+from bigfleet.sim.scenario.scenario import Mode, OperatorKind, Preset, Scenario
 from bigfleet.virtual.kernel import SECOND
 
 
@@ -25,6 +25,8 @@ def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardC
         reclaim_hold=120 * SECOND if rails else 0,
         reclaim_cap_fraction=0.05 if rails else 0.0,
         empty_rollup_guard=rails,
+        placement=any((spec.operator or scenario.operator) is OperatorKind.PLACEMENT for spec in scenario.clusters),
+        consolidate=rails,
     )
     changes = {
         "reclaim_hold": own.reclaim_hold,
@@ -34,5 +36,6 @@ def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardC
         "idle_hold_on_demand": own.idle_hold_on_demand,
         "idle_hold_spot": own.idle_hold_spot,
         "max_actions_per_cycle": own.max_actions,
+        "consolidate": own.consolidate,
     }
     return replace(base, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]

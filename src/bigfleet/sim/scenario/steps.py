@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from bigfleet.sim.document.document import Nanoseconds, item
@@ -185,6 +186,27 @@ class OperatorDisconnect:
     clusters: tuple[str, ...] = item(_CLUSTERS, default=())
 
 
+class Untruth(StrEnum):
+    """What an operator that reports placement may get wrong."""
+
+    EVERYTHING_STRANDED = "everything-stranded"
+    NOTHING_REMOVABLE = "nothing-removable"
+    EVERYTHING_EMPTY = "everything-empty"
+    NO_DEMAND = "no-demand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nonsense:
+    """Operators that report placement say what is not so."""
+
+    TAG: ClassVar = ("do", "nonsense")
+
+    at: Nanoseconds = item(_AT)
+    says: Untruth = item("what they say")
+    for_: Nanoseconds = item(_FOR)
+    clusters: tuple[str, ...] = item(_CLUSTERS, default=())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyRollup:
     """Operators report no demand at all although there is some: the classic bug the guard exists for."""
@@ -254,6 +276,7 @@ Step = (
     | ShardRestart
     | OperatorDisconnect
     | EmptyRollup
+    | Nonsense
     | Price
     | Quota
     | Rails

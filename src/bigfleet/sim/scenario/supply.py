@@ -276,6 +276,12 @@ def price_of(offer: Offer) -> float:
     return round(known.on_demand_usd_per_hour * share, 6)
 
 
+def risk_of(offer: Offer) -> float:
+    """The declared chance per hour of losing one of its machines."""
+    given = offer.interruption_probability
+    return _MARKETS[offer.capacity_type][2] if given is None else given
+
+
 def priced_as(prices: Mapping[str, float], instance_type: str, market: Market, offer: str = "") -> str:
     """Which of some names in a what-if means these machines: an offer, TYPE/MARKET, or a TYPE; empty for none.
 
@@ -308,8 +314,7 @@ def _alternatives(instance_type: str) -> str:
 
 
 def _offerings(offer: Offer, shapes: dict[str, PodShape], clusters: int) -> list[Offering]:
-    capacity_type, _, risk = _MARKETS[offer.capacity_type]
-    given = offer.interruption_probability
+    capacity_type, _, _ = _MARKETS[offer.capacity_type]
     size = size_of(offer, shapes)
     whole = Offering(
         name=offer.name,
@@ -319,7 +324,7 @@ def _offerings(offer: Offer, shapes: dict[str, PodShape], clusters: int) -> list
         zones=offer.zones,
         racks=offer.racks,
         price_per_hour=price_of(offer),
-        interruption_probability=risk if given is None else given,
+        interruption_probability=risk_of(offer),
         hosts=offer.idle + offer.configured_per_cluster * clusters,
         resources=size,
         allocatable=size,

@@ -1,8 +1,8 @@
 """A Kubernetes cluster as far as capacity goes: pods that wait, nodes that hold them, controllers that recreate them.
 
 Pods of one object are interchangeable, so they are counted, never listed: a cluster of 20,000 pods costs as much as its
-objects and nodes. Binding: matching nodes, emptiest first; a gang goes to the domain that holds the most of it and
-stays there; spreads are evened out but never block. Knows nothing about shards, sessions or prices.
+objects and nodes. Binding is the scheduler's; a gang goes to the domain that holds the most of it and stays there.
+Knows nothing about shards and sessions.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from bigfleet.engine.batches import Rollup
 from bigfleet.engine.batches import Shape as MachineShape
 from bigfleet.model.group import group_string
 from bigfleet.model.resources import Resources
+from bigfleet.sim.scenario.scenario import Scoring
 from bigfleet.sim.world.demand_rows import DemandRows
-from bigfleet.sim.world.placement import emptiest_first, room, spread_out
-from bigfleet.sim.world.pods import Kinds, Node, PodKind, PodSet
+from bigfleet.sim.world.pods import Kinds, Node, PodKind, PodSet, room
 from bigfleet.sim.world.roomy_nodes import RoomyNodes
+from bigfleet.sim.world.scheduling import Scheduler, Slot
 
 
 class Watcher(Protocol):
     """Whom the cluster tells what happens to pods."""
 
     def pods_bound(self, cluster: str, priority_class: str, waited: int, count: int) -> None: ...
+    def pods_waited(self, cluster: str, priority: int, since: int, until: int, count: int) -> None: ...
     def pods_interrupted(self, cluster: str, priority_class: str, cause: str, count: int) -> None: ...
 
 
@@ -39,8 +41,11 @@ class Cluster:
         managed: bool = True,
         request_per_pod: bool = True,
         overhead: Resources = Resources.ZERO,
+        scoring: Scoring = Scoring.LEAST_ALLOCATED,
+        risk_rule: bool = True,
     ) -> None:
         self.name = name
+        self.scheduler = Scheduler(kinds.resources, scoring, risk_rule=risk_rule)
         self.podsets: dict[str, PodSet] = {}
         self.nodes: dict[str, Node] = {}
         self.live: dict[str, int] = {}
@@ -55,7 +60,7 @@ class Cluster:
         self._watcher = watcher
         self._managed = managed
         self._request_per_pod = request_per_pod
-        self._overhead = overhead
+        self.overhead = overhead
         self._rows = DemandRows(kinds)
         self._waiting: dict[str, PodSet] = {}
         self._roomy = RoomyNodes(self.nodes, self.podsets)
@@ -63,17 +68,22 @@ class Cluster:
         self._touched: set[str] = set()
         self._reported_empty: set[str] = set()
         self._created = 0
+        # Objects and nodes that changed, for whoever reads the cluster as an operator does; nobody else pays for it.
+        self._changed: tuple[set[str], set[str]] | None = None
         self.on_all_bound: Callable[[PodSet, int], None] = lambda podset, now: None
         self.on_lost: Callable[[PodSet], None] = lambda podset: None
 
     # ------------------------------------------------------------------------------------------------------------ pods
 
-    def create(self, name: str, workload: str, kind: PodKind, replicas: int, now: int) -> PodSet:
+    def create(
+        self, name: str, workload: str, kind: PodKind, replicas: int, now: int, *, service: bool = True
+    ) -> PodSet:
         """A new object with so many pods, all waiting."""
         group = group_string(kind.topology_key, {"app": name}, None, self.name) if kind.topology_key else ""
-        podset = PodSet(name, workload, kind, group, self._managed, self._created)
+        podset = PodSet(name, workload, kind, group, self._managed, self._created, service)
         self._created += 1
         self.podsets[name] = podset
+        self._note(podset=name)
         self._roomy.of(kind)
         self._add_waiting(podset, replicas, now)
         return podset
@@ -86,14 +96,15 @@ class Cluster:
             self._add_waiting(podset, -surplus, now)
             return
         gone = min(surplus, podset.waiting_count)
-        self._drop_waiting(podset, gone)
+        self._drop_waiting(podset, gone, now)
         self._finish(podset, surplus - gone)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, now: int) -> None:
         podset = self.podsets[name]
-        self._drop_waiting(podset, podset.waiting_count)
+        self._drop_waiting(podset, podset.waiting_count, now)
         self._finish(podset, podset.bound_count)
         del self.podsets[name]
+        self._note(podset=name)
 
     def replace_oldest(self, name: str, count: int, now: int) -> None:
         """A rolling update's step: so many new pods, and as many of the oldest bound ones go."""
@@ -114,11 +125,12 @@ class Cluster:
 
     def join(self, machine: str, shape: MachineShape) -> None:
         """A node became Ready."""
-        total = self._kinds.vector(shape.allocatable.minus(self._overhead))
+        total = self._kinds.vector(shape.allocatable.minus(self.overhead))
         node = self.nodes[machine] = Node(machine, shape, self._roomy.attributes(shape), total)
         self.capacity = [have + more for have, more in zip(self.capacity, total, strict=True)]
         self._roomy.offer(node)
         self._touched.add(machine)
+        self._note(node=machine)
 
     def leave(self, machine: str, cause: str, now: int) -> None:
         """A node is gone; pods that were still on it are interrupted."""
@@ -127,6 +139,7 @@ class Cluster:
             return
         self.evict(machine, cause, now)
         del self.nodes[machine]
+        self._note(node=machine)
         self.capacity = [have - less for have, less in zip(self.capacity, node.total, strict=True)]
         self._roomy.forget(machine)
         self._touched.discard(machine)
@@ -135,6 +148,21 @@ class Cluster:
     def cordon(self, machine: str, cordoned: bool) -> None:
         if machine in self.nodes:
             self.nodes[machine].cordoned = cordoned
+            self._note(node=machine)
+
+    def close(self, machine: str, since: int) -> None:
+        """New pods go elsewhere while there is an elsewhere; 0 opens the node again."""
+        if machine in self.nodes:
+            self.nodes[machine].closing_since = since
+            self._note(node=machine)
+
+    def closing(self) -> list[str]:
+        return sorted(node.id for node in self.nodes.values() if node.closing_since)
+
+    def set_level(self, machine: str, level: int) -> None:
+        """So many soft taints for how little the node is used."""
+        if machine in self.nodes:
+            self.nodes[machine].level = level
 
     def evict(self, machine: str, cause: str, now: int) -> int:
         """All pods leave the node; controllers create theirs again, bare pods are gone."""
@@ -160,6 +188,10 @@ class Cluster:
         """Objects with pods that wait."""
         return self._waiting.values()
 
+    def matches(self, kind: PodKind, node: Node) -> bool:
+        """Whether labels and taints let such a pod on the node."""
+        return self._roomy.matches(kind, node)
+
     def is_empty(self, machine: str) -> bool:
         node = self.nodes.get(machine)
         return node is None or not node.pods
@@ -181,6 +213,27 @@ class Cluster:
         self._touched.update(self._reported_empty)
         self._reported_empty.clear()
 
+    def track_changes(self) -> None:
+        """Somebody will ask what changed, from now on and for everything that is there."""
+        self._changed = (set(self.podsets), set(self.nodes))
+
+    def has_changes(self) -> bool:
+        return self._changed is not None and any(self._changed)
+
+    def take_changes(self) -> tuple[list[str], list[str]]:
+        """Objects and nodes that came, changed or went since this was last asked, in order of name."""
+        assert self._changed is not None, "nobody said that changes would be asked for"
+        sets, nodes = (sorted(each) for each in self._changed)
+        self._changed = (set(), set())
+        return sets, nodes
+
+    def _note(self, *, podset: str = "", node: str = "") -> None:
+        if self._changed is not None:
+            if podset:
+                self._changed[0].add(podset)
+            if node:
+                self._changed[1].add(node)
+
     # --------------------------------------------------------------------------------------------------------- binding
 
     def bind(self, now: int) -> None:
@@ -189,45 +242,41 @@ class Cluster:
             return
         order = sorted(self._waiting.values(), key=lambda each: (-each.kind.priority, each.sequence))
         for podset in order:
-            self._place(podset, self._rooms(podset.kind), now)
+            self._place(podset, now)
 
-    def _rooms(self, kind: PodKind) -> list[tuple[int, Node]]:
-        """Nodes with room for such a pod and for how many, in order of id; those without are not asked again."""
-        roomy = self._roomy.of(kind)
-        found = []
-        for id, node in sorted(roomy.items()):
-            fit = room(node.free, kind.vector)
-            if fit <= 0:
-                del roomy[id]
-            elif not node.cordoned:
-                found.append((fit, node))
-        return found
+    def _slots(self, podset: PodSet) -> list[Slot]:
+        """Nodes that take such a pod, in order of id; those without room are not asked again."""
+        roomy, kind = self._roomy.of(podset.kind), podset.kind
+        for id in [id for id, node in roomy.items() if not room(node.free, kind.vector)]:
+            del roomy[id]
+        return self.scheduler.slots(podset, [node for _, node in sorted(roomy.items())])
 
-    def _place(self, podset: PodSet, slots: list[tuple[int, Node]], now: int) -> None:
-        kind = podset.kind
+    def _place(self, podset: PodSet, now: int) -> None:
+        slots = self._slots(podset)
+        if slots and podset.kind.topology_key:
+            slots = self._in_one_domain(podset, slots)
         if not slots:
             return
-        if kind.topology_key:
-            slots = self._in_one_domain(podset, slots)
-            if not slots:
-                return
-        if kind.spread_key:
-            placed = spread_out(slots, podset.waiting_count, self._per_domain(podset), kind.spread_key)
-        else:
-            placed = emptiest_first(slots, podset.waiting_count)
-        for node, count in placed:
+        for node, count in self.scheduler.choose(podset, slots, self._domains(podset.kind)):
             self._hold(podset, node, count, now)
         if podset.waiting_count == 0:
             del self._waiting[podset.name]
             self.on_all_bound(podset, now)
 
-    def _in_one_domain(self, podset: PodSet, slots: list[tuple[int, Node]]) -> list[tuple[int, Node]]:
+    def _domains(self, kind: PodKind) -> set[str]:
+        """Everywhere a strict spread counts: domains of all nodes the pod may be on, full and cordoned ones too."""
+        if not kind.strict_skew:
+            return set()
+        matching = (node for node in self.nodes.values() if self._roomy.matches(kind, node))
+        return {node.attributes.get(kind.spread_key) or "" for node in matching}
+
+    def _in_one_domain(self, podset: PodSet, slots: list[Slot]) -> list[Slot]:
         key = podset.kind.topology_key
-        domains: dict[str, list[tuple[int, Node]]] = {}
-        for fit, node in slots:
-            domain = node.attributes.get(key)
+        domains: dict[str, list[Slot]] = {}
+        for slot in slots:
+            domain = slot.node.attributes.get(key)
             if domain is not None:
-                domains.setdefault(domain, []).append((fit, node))
+                domains.setdefault(domain, []).append(slot)
         if podset.anchor is None and domains:
             wanted = podset.waiting_count
             rooms = {domain: sum(fit for fit, _ in found) for domain, found in domains.items()}
@@ -235,19 +284,13 @@ class Cluster:
             podset.anchor = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
         return domains.get(podset.anchor or "", [])
 
-    def _per_domain(self, podset: PodSet) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for node, count in podset.bound.items():
-            domain = node.attributes.get(podset.kind.spread_key) or ""
-            found[domain] = found.get(domain, 0) + count
-        return found
-
     def _hold(self, podset: PodSet, node: Node, count: int, now: int) -> None:
         kind = podset.kind
         node.free = [have - want * count for have, want in zip(node.free, kind.vector, strict=True)]
         self.used = [have + want * count for have, want in zip(self.used, kind.vector, strict=True)]
         node.pods[podset] = node.pods.get(podset, 0) + count
         self._touched.add(node.id)
+        self._note(podset=podset.name)
         podset.bound[node] = podset.bound.get(node, 0) + count
         podset.bound_count += count
         podset.waiting_count -= count
@@ -258,6 +301,7 @@ class Cluster:
             since, waiting = podset.waiting[0]
             taken = min(count, waiting)
             self._watcher.pods_bound(self.name, kind.priority_class, now - since, taken)
+            self._watcher.pods_waited(self.name, kind.priority, since, now, taken)
             count -= taken
             if taken == waiting:
                 podset.waiting.popleft()
@@ -277,6 +321,7 @@ class Cluster:
         podset.bound_count -= count
         self.running[kind.priority_class] -= count
         self._touched.add(node.id)
+        self._note(podset=podset.name)
         self._roomy.offer(node)
         if podset.bound_count == 0:
             podset.anchor = None
@@ -294,16 +339,19 @@ class Cluster:
     def _wait(self, podset: PodSet, count: int, now: int) -> None:
         podset.waiting.append((now, count))
         podset.waiting_count += count
+        self._note(podset=podset.name)
         self._waiting[podset.name] = podset
 
-    def _drop_waiting(self, podset: PodSet, count: int) -> None:
+    def _drop_waiting(self, podset: PodSet, count: int, now: int) -> None:
         if count <= 0:
             return
         podset.waiting_count -= count
+        self._note(podset=podset.name)
         self.live[podset.kind.priority_class] -= count
         self._demand(podset, -count, pending=True)
         while count:
             since, waiting = podset.waiting.pop()
+            self._watcher.pods_waited(self.name, podset.kind.priority, since, now, min(waiting, count))
             if waiting > count:
                 podset.waiting.append((since, waiting - count))
                 count = 0
@@ -331,11 +379,11 @@ class Cluster:
     def rollup(self) -> Rollup:
         """All demand, as the operator would report it."""
         self.dirty = self.grew = False
-        return self._rows.rollup(self.name, self._overhead)
+        return self._rows.rollup(self.name, self.overhead)
 
     def empty_rollup(self) -> Rollup:
         """What a broken operator reports: nothing."""
-        return DemandRows(self._kinds).rollup(self.name, self._overhead)
+        return DemandRows(self._kinds).rollup(self.name, self.overhead)
 
     def _demand(self, podset: PodSet, change: int, *, pending: bool = False) -> None:
         """Count pods into or out of the roll-up. Where only waiting pods ask, changes of bound ones do not count."""

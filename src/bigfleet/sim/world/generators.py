@@ -187,7 +187,7 @@ class Generators:
 
         def end() -> None:
             for podset in _of(stage.cluster, workload.name):
-                stage.cluster.delete(podset.name)
+                stage.cluster.delete(podset.name, self._kernel.now)
             stage.changed(stage.cluster.name)
 
         if workload.start == 0:
@@ -204,13 +204,13 @@ class Generators:
         lifetime = Duration.exponential(mean)
 
         def create() -> None:
-            stage.cluster.create(name, workload.name, kind, pods, self._kernel.now)
+            stage.cluster.create(name, workload.name, kind, pods, self._kernel.now, service=False)
             stage.changed(stage.cluster.name)
             self._kernel.after(max(1, lifetime.sample(dice)), end)
 
         def end() -> None:
             if workload.until is None or self._kernel.now < workload.until:
-                stage.cluster.delete(name)
+                stage.cluster.delete(name, self._kernel.now)
                 create()
 
         create()
@@ -227,7 +227,7 @@ class Generators:
             cluster = stage.cluster
             pods, priority = dice.randint(1, workload.most), dice.randrange(*workload.priorities)
             if workload.name in cluster.podsets:
-                cluster.delete(workload.name)
+                cluster.delete(workload.name, self._kernel.now)
             if changes % workload.withdraw_every:
                 kind = self._kinds.make(f"{workload.shape}@{priority}", replace(shape, priority=priority))
                 cluster.create(workload.name, workload.name, kind, pods, self._kernel.now)
@@ -282,7 +282,7 @@ class Generators:
         if lasts is not None:
             self._running[stage.cluster.name, name] = Run(max(1, lasts), workload.checkpoints)
         self._stage_of[stage.cluster.name] = stage
-        stage.cluster.create(name, workload.name, kind, pods, self._kernel.now)
+        stage.cluster.create(name, workload.name, kind, pods, self._kernel.now, service=lasts is None)
         stage.changed(stage.cluster.name)
 
     def _begin_run(self, cluster: Cluster, podset: PodSet) -> None:
@@ -300,7 +300,7 @@ class Generators:
 
     def _end_run(self, cluster: Cluster, name: str) -> None:
         del self._running[cluster.name, name]
-        cluster.delete(name)
+        cluster.delete(name, self._kernel.now)
         self._stage_of[cluster.name].changed(cluster.name)
 
     def _kind(self, name: str, shape: PodShape) -> PodKind:

@@ -65,6 +65,7 @@ class Injections:
             do.ShardRestart: self._shard_restart,
             do.OperatorDisconnect: self._disconnect,
             do.EmptyRollup: self._empty_rollup,
+            do.Nonsense: self._nonsense,
             do.Price: self._price,
             do.Quota: self._quota,
             do.Rails: self._rails,
@@ -240,6 +241,11 @@ class Injections:
     def _empty_rollup(self, step: do.EmptyRollup) -> None:
         for name, site in self._members(step.clusters):
             self._during(("mute", name), step.for_, partial(site.mute, name, True), partial(site.mute, name, False))
+
+    def _nonsense(self, step: do.Nonsense) -> None:
+        for name, site in self._members(step.clusters):
+            begin = partial(site.talk_nonsense, name, step.says)
+            self._during(("nonsense", name), step.for_, begin, partial(site.talk_nonsense, name, None))
 
     def _rails(self, step: do.Rails) -> None:
         for site in self._sites:

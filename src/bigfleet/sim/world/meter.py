@@ -21,6 +21,7 @@ from bigfleet.sim.world.thinning import (
     folded_steps,
     rounded,
 )
+from bigfleet.sim.world.waits import Waits
 from bigfleet.virtual.kernel import HOUR, SECOND
 
 MARKETS = {
@@ -74,6 +75,7 @@ class Meter:
     resources: tuple[str, ...]
     # The instants that clauses will ask about, in order: between them entries may be folded into one.
     moments: tuple[int, ...] = ()
+    waits: Waits = field(default_factory=lambda: Waits(()))
     now: int = 0
     # Cycles between two samples: more in long runs, so that months take no more memory than days.
     stride: int = 1
@@ -155,6 +157,10 @@ class Meter:
         if self._full(priority_class, len(waits)):
             self._waits[priority_class] = waits = rounded(waits)
             self._fold_at[priority_class] = len(waits) + ENTRIES_KEPT
+
+    def pods_waited(self, cluster: str, priority: int, since: int, until: int, count: int) -> None:
+        """A wait is over, or the run is."""
+        self.waits.waited(cluster, priority, since, until, count)
 
     def pods_waiting(self, priority_class: str, waited: int, count: int) -> None:
         """Pods that wait when the run is over: nobody knows for how much longer, so they count as late as they are."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bigfleet.engine.batches import Shape as MachineShape
+from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
-from bigfleet.sim.scenario.shapes import PodShape, priority_class
+from bigfleet.sim.scenario.shapes import PodShape, Unsatisfiable, priority_class
 
 Vector = tuple[int, ...]
+RISK_LIMIT = 4.0
+"""A pod is kept off a node whose risk alone costs so many times what its cheapest place costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +31,39 @@ class PodKind:
     spread_key: str
     priority: int
     priority_class: str
+    # The largest difference between two domains of a strict spread; 0 for none.
+    strict_skew: int = 0
+    # Required anti-affinity on hostnames: no two pods of one object share a node.
+    apart: bool = False
+    interruption_dollars: float = 0.0
+    # Dollars an hour that the risk of an interruptible node may cost one pod.
+    most_risk: float = math.inf
+
+
+def room(free: Sequence[int], want: Vector) -> int:
+    """How many such pods fit."""
+    fits = 1 << 30
+    for have, need in zip(free, want, strict=True):
+        if need and have < fits * need:
+            fits = have // need
+    return fits
+
+
+class ForSale(NamedTuple):
+    """What one machine of an offer has and costs, in the run's dimensions."""
+
+    size: Vector
+    price: float
+    probability: float
 
 
 class Kinds:
     """The pod kinds of a run, made once."""
 
-    def __init__(self, shapes: dict[str, PodShape], resources: Iterable[str]) -> None:
+    def __init__(self, shapes: dict[str, PodShape], resources: Iterable[str], offers: Sequence[ForSale] = ()) -> None:
         self.resources = tuple(sorted(set(resources)))
+        self._offers = offers
+        self.risks = tuple(sorted({offer.probability for offer in offers if offer.probability}))
         self._kinds = {name: self.make(name, shape) for name, shape in shapes.items()}
 
     def __getitem__(self, name: str) -> PodKind:
@@ -40,17 +71,35 @@ class Kinds:
 
     def make(self, name: str, shape: PodShape) -> PodKind:
         request = shape.request
-        spread = [each.key for each in shape.spread if each.key != "kubernetes.io/hostname"]
+        spread = [each for each in shape.spread if each.key != "kubernetes.io/hostname"]
+        strict = [each.max_skew for each in spread[:1] if each.when is Unsatisfiable.DO_NOT_SCHEDULE]
+        profile = shape.profile()
+        dollars = bucket_dollars(profile.interruption_bucket)
         return PodKind(
             name,
-            shape.profile(),
+            profile,
             request,
             self.vector(request),
             shape.topology_key,
-            spread[0] if spread else "",
+            spread[0].key if spread else "",
             shape.priority,
             priority_class(shape.priority),
+            strict_skew=strict[0] if strict else 0,
+            apart=shape.apart,
+            interruption_dollars=dollars,
+            most_risk=RISK_LIMIT * self._value(self.vector(request), dollars),
         )
+
+    def _value(self, vector: Vector, dollars: float) -> float:
+        """What an hour of one such pod costs where it is cheapest, risk included; infinite where nothing is known."""
+        found = math.inf
+        for offer in self._offers:
+            risk = offer.probability * dollars if offer.probability else 0.0
+            if offer.price <= 0 or room(offer.size, vector) == 0 or math.isinf(risk):
+                continue
+            share = max((want / have for want, have in zip(vector, offer.size, strict=True) if want), default=0.0)
+            found = min(found, share * offer.price + risk)
+        return found
 
     def vector(self, amounts: Resources) -> Vector:
         return tuple(amounts.get(name) for name in self.resources)
@@ -69,13 +118,18 @@ class PodSet:
         "name",
         "row_key",
         "sequence",
+        "service",
         "waiting",
         "waiting_count",
         "workload",
     )
 
-    def __init__(self, name: str, workload: str, kind: PodKind, group: str, managed: bool, sequence: int) -> None:
+    def __init__(
+        self, name: str, workload: str, kind: PodKind, group: str, managed: bool, sequence: int, service: bool = True
+    ) -> None:
+        """`service`: its pods serve until they are stopped, unlike those of a job."""
         self.name = name
+        self.service = service
         self.workload = workload
         self.kind = kind
         self.group = group
@@ -96,7 +150,7 @@ class PodSet:
 class Node:
     """A machine that has joined."""
 
-    __slots__ = ("attributes", "cordoned", "free", "id", "pods", "shape", "total")
+    __slots__ = ("attributes", "closing_since", "cordoned", "free", "id", "level", "pods", "shape", "total")
 
     def __init__(self, id: str, shape: MachineShape, attributes: Mapping[str, str], total: Vector) -> None:
         self.id = id
@@ -106,6 +160,9 @@ class Node:
         self.free = list(total)
         self.pods: dict[PodSet, int] = {}
         self.cordoned = False
+        # Soft taints: one for each level of fill it lies below, and those of a node that is to empty (0: it is open).
+        self.level = 0
+        self.closing_since = 0
 
 
 def row_size(size: Resources) -> str:

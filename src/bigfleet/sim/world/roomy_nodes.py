@@ -37,6 +37,10 @@ class RoomyNodes:
             if node.id not in nodes and self._fit(kind, node.shape):
                 nodes[node.id] = node
 
+    def matches(self, kind: PodKind, node: Node) -> bool:
+        """Whether the pod may be on the node at all, whatever room it has."""
+        return self._fit(kind, node.shape)
+
     def forget(self, machine: str) -> None:
         for nodes in self._nodes.values():
             nodes.pop(machine, None)

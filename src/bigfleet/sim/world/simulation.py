@@ -17,20 +17,23 @@ from bigfleet.engine.results import Disposition, Shortfall, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.read.views import REASONS
 from bigfleet.shard.recording.format import Recorder
-from bigfleet.sim.scenario.expectations import DemandMet, moments_of
+from bigfleet.sim.scenario.expectations import DemandMet, Limit, limits_of, moments_of
 from bigfleet.sim.scenario.scenario import Scenario
 from bigfleet.sim.scenario.shard_settings import shard_config
-from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, size_of, split
+from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, price_of, risk_of, size_of, split
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.generators import Generators, Stage
 from bigfleet.sim.world.host import EPOCH
 from bigfleet.sim.world.injections import Injections
 from bigfleet.sim.world.leaks import failed_machines, leaks
 from bigfleet.sim.world.meter import Meter
-from bigfleet.sim.world.pods import Kinds
+from bigfleet.sim.world.pods import ForSale, Kinds, PodSet
+from bigfleet.sim.world.reasons import Waiting, waiting
 from bigfleet.sim.world.site import Site
 from bigfleet.sim.world.trace import Trace
+from bigfleet.sim.world.waits import Waits
 from bigfleet.virtual.kernel import SECOND, Kernel
 
 SETTLE = 15 * 60 * SECOND
@@ -61,8 +64,10 @@ class Simulation:
         self._sampled = sampled
         self.decision_seconds: Counter[float] = Counter()
         self._engine = engine or _production_engine(self.decision_seconds if sampled else None)
-        self._kinds = Kinds(scenario.shapes, _resource_names(scenario))
-        self.meter = Meter(self._kinds.resources, moments_of(scenario.expect, self.end))
+        self._kinds = _kinds(scenario)
+        self.meter = Meter(
+            self._kinds.resources, moments_of(scenario.expect, self.end), Waits(limits_of(scenario.expect, self.end))
+        )
         self._stages: dict[str, tuple[Site, Stage]] = {}
         self.clusters: dict[str, Cluster] = {}
         self._shortfalls: dict[str, list[Shortfall]] = {}
@@ -90,6 +95,7 @@ class Simulation:
             for podset in cluster.waiting():
                 for since, count in podset.waiting:
                     self.meter.pods_waiting(podset.kind.priority_class, self.end - since, count)
+                    self.meter.pods_waited(cluster.name, podset.kind.priority, since, self.end, count)
         self.trace.finish(
             self.end,
             {
@@ -159,8 +165,10 @@ class Simulation:
                 managed=spec.controller_managed,
                 request_per_pod=spec.request_per_pod,
                 overhead=Resources.parse(spec.overhead, round_up=True),
+                scoring=spec.scheduler,
+                risk_rule=spec.risk_rule,
             )
-            site.add_cluster(spec, cluster)
+            site.add_cluster(spec, cluster, self._kinds, spec.operator or scenario.operator)
             self._stages[name] = (site, Stage(cluster, site.demand_changed))
         for fleet in fleets:
             made, bindings = catalogue(fleet, scenario.shapes, names, scenario.seed)
@@ -279,6 +287,10 @@ class Simulation:
                 return since
         return None
 
+    def late(self, limit: Limit) -> tuple[int, int, int]:
+        found = self.meter.waits.late(limit)
+        return found.pods, found.longest, found.since
+
     def shortfalls(self) -> int:
         return sum(len(rows) for rows in self._shortfalls.values())
 
@@ -287,6 +299,20 @@ class Simulation:
         short = [shard for shard, rows in sorted(self._shortfalls.items()) if rows]
         found = [verdict for shard in short for verdict in self._latest[shard].verdicts.unmet()]
         return sorted(found, key=lambda verdict: (-verdict.priority, verdict.key.cluster, verdict.key.fingerprint))
+
+    def waiting(self) -> list[Waiting]:
+        """Everybody who waits at the end, and why."""
+        verdicts = {
+            (verdict.key.cluster, verdict.key.fingerprint, verdict.key.group): REASONS[verdict.reason]
+            for result in self._latest.values()
+            for verdict in result.verdicts.unmet()
+        }
+
+        def shard(cluster: str, podset: PodSet) -> str:
+            name = (cluster, podset.kind.profile.fingerprint, podset.group)
+            return verdicts.get(name, "The shard takes this demand for met.")
+
+        return waiting(self.clusters.values(), self._kinds.resources, shard, self.end)
 
     def priorities(self) -> dict[str, tuple[int, int]]:
         """The lowest and highest priority that pods of each class ever had."""
@@ -349,6 +375,17 @@ def _production_engine(seconds: Counter[float] | None) -> Callable[[], Any]:
             return result
 
     return Watched
+
+
+def _kinds(scenario: Scenario) -> Kinds:
+    names = tuple(sorted(_resource_names(scenario)))
+    offers = [offer for fleet in scenario.fleets for offer in fleet.offers]
+    sizes = [Resources.parse(size_of(offer, scenario.shapes), round_up=False) for offer in offers]
+    for_sale = [
+        ForSale(tuple(size.get(name) for name in names), price_of(offer), risk_of(offer))
+        for offer, size in zip(offers, sizes, strict=True)
+    ]
+    return Kinds(scenario.shapes, names, for_sale)
 
 
 def _resource_names(scenario: Scenario) -> set[str]:

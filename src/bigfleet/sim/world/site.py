@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
-from bigfleet.engine.batches import Rollup
 from bigfleet.model.machine import MachineState
 from bigfleet.operator.core import events as op
 from bigfleet.provider.fake.catalogue import Catalogue
@@ -23,12 +20,16 @@ from bigfleet.provider.kit.core.events import Row, SaveMachine, SaveRemoval
 from bigfleet.provider.kit.core.records import MachineRecord
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
-from bigfleet.sim.scenario.scenario import ClusterSpec, Mode
+from bigfleet.sim.scenario.scenario import ClusterSpec, Mode, OperatorKind
+from bigfleet.sim.scenario.steps import Untruth
 from bigfleet.sim.scenario.supply import Binding
-from bigfleet.sim.world.agent import Agent, Output, Say, heard
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.host import EPOCH, Listener, ShardHost
 from bigfleet.sim.world.meter import Meter
+from bigfleet.sim.world.operators.agent import Agent, Output, Say, heard
+from bigfleet.sim.world.operators.placing import PlacementReports
+from bigfleet.sim.world.operators.summing import SumReports
+from bigfleet.sim.world.pods import Kinds
 from bigfleet.sim.world.port import ProviderPort, Translator
 from bigfleet.virtual.kernel import Duration, Kernel, Link, Timer, Weather
 
@@ -42,12 +43,11 @@ class Member:
     spec: ClusterSpec
     cluster: Cluster
     agent: Agent
+    says: SumReports | PlacementReports
     cut: bool = False
-    mute: bool = False
     session: int | None = None
-    dirty: bool = True
-    was_mute: bool = False
     timer: Timer | None = None
+    look: Timer | None = None
     to_shard: Link[tuple[int, ev.Event]] | None = None
     to_operator: Link[tuple[int, ev.Frame]] | None = None
 
@@ -101,14 +101,18 @@ class Site:
         port = ProviderPort(name, self._kernel, provider, translator, self._rpc, EPOCH, self._shuffle)
         self.ports[name] = port
 
-    def add_cluster(self, spec: ClusterSpec, cluster: Cluster) -> None:
+    def add_cluster(self, spec: ClusterSpec, cluster: Cluster, kinds: Kinds, operator: OperatorKind) -> None:
+        says: SumReports | PlacementReports = SumReports(cluster, self._shuffle)
+        if operator is OperatorKind.PLACEMENT:
+            says = PlacementReports(cluster, kinds.resources, kinds.risks, levels=spec.levels)
         agent = Agent(
             cluster.name,
             rollup_interval=spec.rollup_interval,
             pause=lambda: spec.reconnect.sample(self._dice),
             drain_reports=spec.drain_reports,
+            placement=says if isinstance(says, PlacementReports) else None,
         )
-        member = self.members[cluster.name] = Member(spec, cluster, agent)
+        member = self.members[cluster.name] = Member(spec, cluster, agent, says)
         weather = Weather(delay=self._delay)
         member.to_shard = Link(
             self._kernel, f"{self.name}/{cluster.name}/up", lambda sent: self._arrive(member, *sent), weather
@@ -141,12 +145,28 @@ class Site:
         member.cluster.bind(self._kernel.now)
         if self._check:
             member.cluster.validate()
-        if member.cluster.dirty:
-            member.dirty = True
-            if member.cluster.grew:
-                member.cluster.grew = False
-                self._operate(member, op.DemandGrew())
+        if isinstance(member.says, PlacementReports):
+            self._look_later(member)
+        elif member.cluster.grew:
+            member.cluster.grew = False
+            self._operate(member, op.DemandGrew())
         self._account(name)
+
+    def _look(self, member: Member) -> None:
+        """The operator looks at its cluster; what it saw may be worth telling early."""
+        if isinstance(member.says, PlacementReports):
+            for news in member.says.look(EPOCH + self._kernel.now):
+                self._operate(member, news)
+            self._look_later(member)
+
+    def _look_later(self, member: Member) -> None:
+        assert isinstance(member.says, PlacementReports)
+        due = max(member.says.next_look() - EPOCH, self._kernel.now)
+        if member.look is not None and member.look.active:
+            if member.look.due <= due:
+                return
+            member.look.cancel()
+        member.look = self._kernel.at(due, lambda: self._look(member))
 
     def _account(self, name: str) -> None:
         self._meter.advance(self._kernel.now)
@@ -234,8 +254,17 @@ class Site:
 
     def mute(self, name: str, on: bool) -> None:
         """The operator reports no demand although there is some."""
-        self.members[name].mute = on
-        self.members[name].dirty = True
+        says = self.members[name].says
+        if isinstance(says, SumReports):
+            says.mute = on
+        else:
+            says.nonsense = Untruth.NO_DEMAND if on else None
+
+    def talk_nonsense(self, name: str, nonsense: Untruth | None) -> None:
+        """The operator reports what is not so."""
+        says = self.members[name].says
+        if isinstance(says, PlacementReports):
+            says.nonsense = nonsense
 
     def _hang_up(self, member: Member) -> None:
         member.session = None
@@ -249,13 +278,15 @@ class Site:
             return
         self._opened += 1
         member.session = session = self._opened
-        member.dirty = True
         self._sessions[session] = member
         self._operate(member, op.Connected(session))
 
     def _hear(self, member: Member, session: int, frame: ev.Frame) -> None:
-        if member.session == session and (given := heard(frame)) is not None:
-            self._operate(member, given)
+        if member.session != session or (given := heard(frame)) is None:
+            return
+        if isinstance(frame, ev.ReclaimInstruction):
+            self._look(member)  # whether there is room is asked of what is, not of what was
+        self._operate(member, given)
 
     def _operate(self, member: Member, given: op.Event) -> None:
         for output in member.agent.handle(given, self._kernel.now):
@@ -269,9 +300,12 @@ class Site:
             case op.Dial():
                 self._dial(member)
             case op.ReportNodes(session, anew):
-                self._report_nodes(member, session, anew)
+                for report in member.says.reports(session, anew, EPOCH + self._kernel.now):
+                    self._say(member, report)
             case op.SendRollup(session, timestamp):
-                self._send_rollup(member, session, timestamp)
+                self._say(member, member.says.rollup(session, timestamp, EPOCH + self._kernel.now))
+            case op.LoseNode() | op.CloseNode() | op.ReopenNodes():
+                self._told(member, output)
             case op.Cordon(machine, on):
                 member.cluster.cordon(machine, on)
                 if not on:
@@ -282,22 +316,18 @@ class Site:
                 if (timer := self._evictions.pop(machine, None)) is not None:
                     timer.cancel()
 
-    def _report_nodes(self, member: Member, session: int, anew: bool) -> None:
-        if anew:
-            member.cluster.report_nodes_anew()
-        for machine, empty in member.cluster.emptied_or_filled():
-            self._say(member, ev.NodeReported(session, machine, ready=True, empty=empty))
-
-    def _send_rollup(self, member: Member, session: int, timestamp: int) -> None:
-        cluster = member.cluster
-        if not member.dirty and not cluster.dirty and member.mute == member.was_mute:
-            self._say(member, ev.RollupReceived(session, cluster.name, timestamp, None, unchanged=True))
+    def _told(self, member: Member, told: op.LoseNode | op.CloseNode | op.ReopenNodes) -> None:
+        says, now = member.says, EPOCH + self._kernel.now
+        if not isinstance(says, PlacementReports):
             return
-        rollup = cluster.empty_rollup() if member.mute else cluster.rollup()
-        if self._shuffle is not None:
-            rollup = _permuted(rollup, self._shuffle)
-        member.dirty, member.was_mute = False, member.mute
-        self._say(member, ev.RollupReceived(session, cluster.name, timestamp, rollup))
+        match told:
+            case op.LoseNode(machine):
+                says.lose(machine)
+            case op.CloseNode(machine, closing):
+                says.close(machine, closing, now)
+            case op.ReopenNodes():
+                says.reopen_all(now)
+        self.demand_changed(member.cluster.name)
 
     def _say(self, member: Member, event: ev.Event) -> None:
         if member.session is None or member.to_shard is None:
@@ -356,16 +386,3 @@ class Site:
                 if record.cluster == name and record.state in _NODE_STATES
             }
             assert bound == set(member.cluster.nodes), f"nodes of {name} are not its machines"
-
-
-def _permuted(rollup: Rollup, dice: random.Random) -> Rollup:
-    """The same demand with its rows in another order."""
-    order = list(range(len(rollup)))
-    dice.shuffle(order)
-    return replace(
-        rollup,
-        profile=rollup.profile[order],
-        group=rollup.group[order],
-        aggregate=rollup.aggregate[order],
-        min_unit=rollup.min_unit[order],
-    )

@@ -57,6 +57,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         },
         "shortfalls": run.shortfalls(),
         "unmet": [_unmet(verdict) for verdict in run.unmet()[:UNMET_SHOWN]],
+        "waiting": [{**row._asdict(), "longest": round(row.longest / SECOND, 3)} for row in run.waiting()],
         "time_to_capacity_seconds": {
             name: {
                 "pods": waits[name][0],

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from bigfleet.model.names import ACK_OUTCOMES, DRAIN_REPORTS, NODE_REPORTS, RECLAIM_CANCEL, RESYNC_END
+from bigfleet.model.names import ACK_OUTCOMES, DRAIN_REPORTS, NODE_REPORTS, PLACEMENT, RECLAIM_CANCEL, RESYNC_END
 from bigfleet.operator.core import events as op
 from bigfleet.operator.core import frames
+from bigfleet.operator.core.drains import Placement
 from bigfleet.operator.core.session import Session, SessionSettings
 from bigfleet.shard.contract import events as ev
 from bigfleet.sim.world.host import EPOCH
@@ -27,22 +28,41 @@ class Say(Struct, frozen=True):
     event: ev.Event
 
 
-Output = Say | op.Dial | op.ReportNodes | op.SendRollup | op.Cordon | op.Evict | op.StopEvicting
+Output = (
+    Say
+    | op.Dial
+    | op.ReportNodes
+    | op.SendRollup
+    | op.Cordon
+    | op.Evict
+    | op.StopEvicting
+    | op.LoseNode
+    | op.CloseNode
+    | op.ReopenNodes
+)
 
 
 class Agent:
     """One cluster's operator; `pause` draws how long it waits before it dials again."""
 
     def __init__(
-        self, cluster: str, *, rollup_interval: int, pause: Callable[[], int], drain_reports: bool = True
+        self,
+        cluster: str,
+        *,
+        rollup_interval: int,
+        pause: Callable[[], int],
+        drain_reports: bool = True,
+        placement: Placement | None = None,
     ) -> None:
+        """With somebody who knows what room there is, it reports placement."""
+        can = _CAPABILITIES if drain_reports else frozenset()
         settings = SessionSettings(
             cluster,
-            capabilities=_CAPABILITIES if drain_reports else frozenset(),
+            capabilities=can | {PLACEMENT} if placement is not None else can,
             rollup_interval=rollup_interval,
             complete=True,
         )
-        self.session = Session(settings, lambda attempt: pause())
+        self.session = Session(settings, lambda attempt: pause(), placement=placement)
 
     def handle(self, given: op.Event, now: int) -> list[Output]:
         out: list[Output] = []
@@ -54,10 +74,10 @@ class Agent:
                     blob = f"# sim bootstrap for {self.session.cluster}\n".encode()
                     answer = frames.BootstrapAnswer(request.request_id, blob, _TTL_SECONDS)
                     out += self.handle(op.BootstrapRendered(answer), now)
-                case op.Dial() | op.ReportNodes() | op.SendRollup() | op.Cordon() | op.Evict() | op.StopEvicting():
-                    out.append(asked)
-                case op.RollupAnswered() | op.LoseNode() | op.CloseNode() | op.ReopenNodes() | op.KeepShard():
+                case op.RollupAnswered() | op.KeepShard():
                     pass  # nothing in a simulated cluster depends on it
+                case _:
+                    out.append(asked)
         return out
 
     def next_timer(self) -> int | None:
@@ -81,9 +101,13 @@ def heard(frame: ev.Frame) -> op.Received | None:
         case ev.ReclaimInstruction():
             return op.Received(
                 frames.ReclaimInstruction(
-                    frame.instruction_id, frame.nodes, frame.grace_seconds, frame.preemptor_priority
+                    frame.instruction_id, frame.nodes, frame.grace_seconds, frame.preemptor_priority, frame.voluntary
                 )
             )
+        case ev.NodeLost(machine):
+            return op.Received(frames.NodeLost(machine))
+        case ev.NodeClosing(machine, closing):
+            return op.Received(frames.NodeClosing(machine, closing))
         case ev.ReclaimCancel(instruction):
             return op.Received(frames.ReclaimCancel(instruction))
         case _:

@@ -1,0 +1,1 @@
+"""The operators of simulated clusters: the session they share, and the two things they can say of their pods."""
