@@ -304,7 +304,7 @@ class Catalog:
             c.alloc[number, column] = shape.allocatable.get(name)
         for column, value in enumerate(values):
             c.value[number, column] = ABSENT if value is None else self.texts.intern(value)
-            c.dom[number, column] = ABSENT if value is None else self._intern_domain(self.keys[column], value)
+            c.dom[number, column] = ABSENT if value is None else self.intern_domain(self.keys[column], value)
         c.named[number] = UNNAMED if named == ABSENT else named
         c.offer[number] = self._intern_offer((shape.provider, shape.instance_type, shape.zone, shape.capacity_type))
         c.taints[number] = self.matching.intern_taints(taints)
@@ -324,7 +324,7 @@ class Catalog:
     def class_shape(self, number: int) -> Shape:
         return self._class_shape[number]
 
-    def _intern_domain(self, key: str, value: str) -> int:
+    def intern_domain(self, key: str, value: str) -> int:
         text = self.texts.intern(value)
         number = self._domain_index.setdefault((key, text), len(self.domain_texts))
         if number == len(self.domain_texts):
