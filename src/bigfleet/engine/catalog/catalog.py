@@ -8,7 +8,7 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,6 +273,11 @@ class Catalog:
         self.shape_offer[number] = self._intern_offer(offer)
         self.shape_class[number] = -1 if bad else self.intern_class(shape, ABSENT)
         return number
+
+    @property
+    def offer_index(self) -> Mapping[tuple[str, str, str, int], int]:
+        """Numbers of offers (kinds) by what they are."""
+        return self._offer_index
 
     def _intern_offer(self, offer: tuple[str, str, str, int]) -> int:
         number = self._offer_index.setdefault(offer, len(self.offers))
