@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bigfleet.engine.batches import Conditions
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.nodes.nodes import Nodes
 from bigfleet.engine.nodes.reports import EMPTY, PINNED, READY, REMOVABLE
@@ -29,6 +30,7 @@ class ToldNodes:
         self.engine = Engine()
         self.engine.keeps_numbers = True
         self.nodes = Nodes(self.engine.catalog, self.engine.fleet, self.engine.demand.cover_resources)
+        self.conditions = Conditions()
         self.rejected: dict[str, int] = {}
 
     def hear(
@@ -39,7 +41,7 @@ class ToldNodes:
         now: int,
         outcomes: Any,
     ) -> None:
-        self.engine.step(machines, demand, policy, now)
+        self.engine.step(machines, demand, policy, now, self.conditions)
         self.rejected = {}
         if machines is not None and len(machines):
             self.nodes.follow()

@@ -18,7 +18,7 @@ from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.counted.closing import age_units, clear_parking, count_short, mark_parked
 from bigfleet.engine.counted.judging import count_judged, judged_blocks
-from bigfleet.engine.counted.step import CountedStep, closing_machines, in_order, more_takes, runs
+from bigfleet.engine.counted.step import CountedStep, in_order, more_takes, runs
 from bigfleet.engine.counted.turns import find_lacking
 from bigfleet.engine.decide.assign import (
     SHORTS,
@@ -72,6 +72,7 @@ from bigfleet.engine.fleet.machines import ANY_MACHINE, MachineFilter, MachineRo
 from bigfleet.engine.fleet.openings import Openings
 from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.fleet.tally import Columns, Counts
+from bigfleet.engine.giving_back.giving import GivingBack, aborted, begun
 from bigfleet.engine.kernels import jit
 from bigfleet.engine.kernels.columns import grown, room
 from bigfleet.engine.kernels.ids import LIVE, USED
@@ -84,11 +85,11 @@ from bigfleet.engine.outcome.capacity import FreeCapacity
 from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.outcome import Latest, Reporter, StepResult
 from bigfleet.engine.outcome.placed import (
-    NO_PHASE,
     Placed,
     acquired,
+    consolidated,
+    given_back,
     preempted,
-    reclaimed,
     released,
     with_dropped,
 )
@@ -144,6 +145,7 @@ class Engine:
         self._capacity = FreeCapacity()
         self._shapes_covered = 0
         self._standing = Standing()
+        self._giving = GivingBack()
         self._fresh = np.zeros(0, bool)
 
     # ---- the step --------------------------------------------------------------------------------------------------
@@ -310,6 +312,7 @@ class Engine:
     def _count(self, w: World, rules: Rules, policy: Policy) -> CountedStep | None:
         """What counted entries look at in this step; None where nothing lacks room."""
         mark_parked(w, rules, len(self.fleet.clusters))
+        self._giving.begin(self.nodes, self.fleet, self._standing, w.c.connected, policy.placement, rules.now)
         self._fresh = self._fresh_clusters(policy, rules.now)
         lacking = find_lacking(w, len(self.fleet.clusters))
         return CountedStep(lacking, policy, rules.now) if lacking is not None else None
@@ -365,7 +368,9 @@ class Engine:
         conditions: Conditions,
     ) -> World:
         """One pass over entries of both kinds (P17)."""
-        closing, empty = self._offered(conditions, policy, rules.now)
+        closing, empty = self._giving.offered(
+            self.nodes, self.fleet, self.catalog, conditions, policy.placement, rules.now
+        )
         w = counted.open(
             self._world, self.catalog, self.fleet, self.demand, self.nodes, policy, conditions, self._standing,
             self._fresh, closing, empty,
@@ -384,10 +389,6 @@ class Engine:
         return np.stack(
             (w.p.precedence[e.prof[entries]], e.arrival[entries], w.c.rank[e.cluster[entries]], e.seq[entries])
         ).astype(np.int64)
-
-    def _offered(self, conditions: Conditions, policy: Policy, now: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Machines tier (a) may reopen and tier (d) may take."""
-        return closing_machines(self.nodes, self.fleet, self._standing), _NONE
 
     def _clusters_by_name(self) -> NDArray[np.int32]:
         clusters = len(self.fleet.clusters)
@@ -657,23 +658,38 @@ class Engine:
         slot4: NDArray[np.int32],
     ) -> Placed:
         """The three phases where clusters report placement: what counted entries got beside what sums did."""
+        fleet, giving, placement = self.fleet, self._giving, policy.placement
+        dropped = counted.dropped if counted is not None else _NONE
+        victims = set(slot2.tolist())
+        busy = victims | (counted.busy() if counted is not None else set())
+        going = giving.reclaims(w, self.catalog, fleet, self.nodes, self._standing, busy, placement, now)
+        passed = giving.consolidate(
+            w, self.catalog, fleet, self.nodes, self._standing, self._clusters_by_name().tolist(), dropped, conditions,
+            placement, now,
+        )  # fmt: skip
+        begun_moves = begun(self._standing, fleet, conditions, now)
+        moved = np.array([move.new for each in passed for move in each.moves if move.new >= 0], np.int32)
+        # Machines that were bought and dropped again, and that no move took.
+        dropped = dropped[~np.isin(dropped, moved)]
         freed = np.zeros(self.catalog.class_count, np.int64)
-        first = acquired(w, self.fleet, counted, made1, policy)
-        if counted is not None and len(counted.dropped):
-            dropped = counted.dropped
-            np.add.at(freed, w.cells.cls[self.fleet.v.cell[dropped]], 1)
-            slot4 = with_dropped(w, self.fleet, dropped, slot4, now) if conditions.release else slot4
-        slot4 = slot4[(self.fleet.v.flags[slot4] & KEPT) == 0]
+        np.add.at(freed, w.cells.cls[fleet.v.cell[dropped]], 1)
+        if len(dropped) and conditions.release:
+            slot4 = with_dropped(w, fleet, dropped, slot4, now)
+        slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
+        capped = live and policy.reclaim_cap_fraction > 0
+        reclaims, refused = given_back(
+            w, going if conditions.reclaim else {}, slot3, cluster3, policy, policy.reclaim_cap_window_ns * capped
+        )
         return Placed(
-            first=first,
-            second=preempted(w, self.fleet, slot2, entry2, gap),
-            reclaims=reclaimed(slot3, cluster3, policy),
-            rest=NO_PHASE,
+            first=acquired(w, fleet, counted, made1, policy),
+            second=preempted(w, fleet, slot2, entry2, gap),
+            reclaims=reclaims,
+            rest=consolidated(fleet, begun_moves, passed, policy),
             releases=released(slot4),
-            capped=0,
+            capped=refused,
             freed=freed,
-            aborted=tuple(self._standing.aborted),
-            timer=NEVER,
+            aborted=tuple(aborted(self._standing, victims)),
+            timer=min(giving.next, self._standing.next),
         )
 
     # ---- between steps ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,6 +325,11 @@ class Catalog:
     def machines_by_class(self) -> NDArray[np.int64]:
         """Machines of each class (row) in each state (column), as they are now."""
         return self.classes.count[: self.class_count].copy()
+
+    @property
+    def class_shapes(self) -> Sequence[Shape]:
+        """A shape of each class; another list once classes were derived anew."""
+        return self._class_shape
 
     def class_shape(self, number: int) -> Shape:
         return self._class_shape[number]

@@ -42,6 +42,7 @@ from bigfleet.engine.counted.book import (
 from bigfleet.engine.counted.buying import find_scarce
 from bigfleet.engine.counted.closing import clear_parking, close_turns
 from bigfleet.engine.counted.coming import place_on_coming
+from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
 from bigfleet.engine.counted.preempt import await_draining, choose_victims
 from bigfleet.engine.counted.serve import drop_superfluous, finish_assign, place_leftovers, serve_turns
@@ -58,7 +59,7 @@ from bigfleet.engine.counted.worth import price_units
 from bigfleet.engine.decide.victims import Ranked, Victims, Weights
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
-from bigfleet.engine.fleet.cells import CONFIGURED, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.kernels.columns import grown
 from bigfleet.engine.kernels.jit import I4
 from bigfleet.engine.policy import Policy
@@ -347,6 +348,10 @@ class CountedStep:
         order = np.lexsort((rank[tier], turn))
         return tier[order], slot[order], turn[order]
 
+    def busy(self) -> set[int]:
+        """Machines that were reopened, or taken from other clusters."""
+        return set(np.nonzero(self.book.mark & SPARED)[0].tolist())
+
     @property
     def taken_by(self) -> dict[int, tuple[int, int, int]]:
         """By turn: machines taken in all, of them Idle ones and purchases."""
@@ -405,18 +410,6 @@ def runs(sums: NDArray[np.int64], turns: NDArray[np.int64]) -> Iterator[tuple[bo
         yield kind, at[kind], at[kind] + last - first
         at[kind] += last - first
         first = last
-
-
-def closing_machines(nodes: Nodes, fleet: Fleet, standing: Standing) -> NDArray[np.int32]:
-    """Nodes of reporting clusters that are ready, closing and in no open move (tier a)."""
-    r, v = nodes.r, fleet.v
-    rows = nodes.loose
-    rows = rows[(r.closing[rows] != 0)]
-    slots = r.slot[rows]
-    mine = (v.state[slots] == CONFIGURED) & (nodes.s.reporting[v.cluster[slots]] != 0)
-    if standing.moving:
-        mine &= ~np.isin(slots, list(standing.moving))
-    return slots[mine]
 
 
 def more_takes(v: Victims) -> Victims:

@@ -29,12 +29,13 @@ from bigfleet.engine.nodes.reports import (
     Told,
     follow,
     forget_reports,
+    is_seen_row,
     look_again,
     receive,
     settle_young,
 )
 from bigfleet.engine.nodes.said import Said, SaidStore, smallest
-from bigfleet.engine.nodes.sessions import Sessions, SessionStore
+from bigfleet.engine.nodes.sessions import NEVER, Sessions, SessionStore
 from bigfleet.engine.placement import Load, NodeBatch
 from bigfleet.engine.results import RollupOutcome
 
@@ -53,6 +54,8 @@ class Nodes:
         self.loads = LoadTable()
         self.r = made(Reports, 0)._replace(meta=np.zeros(8, np.int64))
         self._heard = False
+        # Runs of emptiness are counted by steps: one goes on if the node is reported again in the step that forgot it.
+        self._emptied: dict[int, int] = {}
 
     @property
     def s(self) -> Sessions:
@@ -103,6 +106,11 @@ class Nodes:
                 self._sessions.confirmed(self._cluster(name), version, now)
         for reports in batch.reports:
             self._receive(reports, now, rejected)
+        for slot, since in self._emptied.items():
+            row = self.row(slot)
+            if row >= 0 and self.r.place[row] >= 0:
+                self.r.empty_since[row] = since
+        self._emptied.clear()
 
     def settle(self) -> None:
         """Last of all inputs: lists what is young and drops from the list what is not."""
@@ -124,6 +132,11 @@ class Nodes:
 
     def tokens(self, row: int) -> frozenset[str]:
         return self.loads.token_sets[int(self.loads.tokens_of[self.r.load[row]])]
+
+    def sees(self, slot: int) -> bool:
+        """Whether the last roll-up of the machine's cluster already counts on it (P5)."""
+        row = self.row(slot)
+        return row >= 0 and bool(is_seen_row(self.r, self.s, self.fleet.v, row))
 
     def row(self, slot: int) -> int:
         """The row of a machine's report in force, -1 without."""
@@ -234,6 +247,9 @@ class Nodes:
     def _forget_reports(self, cluster: int) -> None:
         if self._heard:
             self._fit(0)
+            r, loose = self.r, self.loose
+            mine = loose[(r.cluster[loose] == cluster) & (r.empty_since[loose] != NEVER)]
+            self._emptied.update(zip(r.slot[mine].tolist(), r.empty_since[mine].tolist(), strict=True))
             forget_reports(self.r, self.s, self.said, self.loads.refs, cluster)
 
     def _receive(self, batch: NodeBatch, now: int, rejected: dict[str, int]) -> None:

@@ -20,6 +20,9 @@ from bigfleet.model.resources import MAX_NEED_UNITS
 
 # Bits of `flags`; USED: something is used at all.
 READY, EMPTY, REMOVABLE, PINNED, USED = 1, 2, 4, 8, 16
+# Bits of `marks`, which conditions and decisions of the running step set: it rests, it is in an open move, it is a
+# victim, taken or reopened.
+REST_DRAIN, REST_CLOSE, IN_MOVE, BUSY = 1, 2, 4, 8
 # Places in `meta`: rows ever used, rows given back, loose rows, young machines.
 ROWS, FREE, LOOSE, YOUNG = 0, 1, 2, 3
 # What `judgement` finds.
@@ -40,6 +43,7 @@ class Reports(View):
     next: I4
     prev: I4
     flags: U1
+    marks: U1
     priority: I4
     load: I4
     said: I4
@@ -101,6 +105,12 @@ def is_seen(r: Reports, s: Sessions, slots: Slots, row: int) -> bool:
     )
 
 
+@kernel
+def is_seen_row(r: Reports, s: Sessions, slots: Slots, row: int) -> bool:
+    """`is_seen` for Python."""
+    return is_seen(r, s, slots, row)
+
+
 @inner
 def is_coming(r: Reports, s: Sessions, slots: Slots, slot: int) -> bool:
     """Whether a machine of a reporting cluster, or Creating for nobody in particular, is on its way (P12), deadline and
@@ -159,6 +169,7 @@ def _loosen(r: Reports, row: int, loose: bool) -> None:
         r.loose[at] = last
         r.place[last] = at
         r.place[row] = -1
+        r.empty_since[row] = NEVER
 
 
 @inner
@@ -185,6 +196,7 @@ def _add(r: Reports, s: Sessions, slot: int, cluster: int) -> int:
     r.open_version[row] = NEVER
     r.empty_since[row] = NEVER
     r.place[row] = -1
+    r.marks[row] = 0
     return row
 
 

@@ -4,6 +4,7 @@ them (P40). It renders what was decided and decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ from bigfleet.engine.results import ActionKind, Reason
 if TYPE_CHECKING:
     from bigfleet.engine.counted.step import CountedStep
     from bigfleet.engine.fleet.fleet import Fleet
+    from bigfleet.engine.giving_back.consolidation import Moved, Passed
+    from bigfleet.engine.giving_back.giving import Goings
 
 _TIERS = {
     REOPEN: (ActionKind.REOPEN, Reason.REOPEN),
@@ -106,13 +109,64 @@ def preempted(
     return found._replace(grace=graces(gap), priority=w.p.priority[w.e.prof[entry]])
 
 
-def reclaimed(slot: NDArray[np.int32], cluster: NDArray[np.int32], policy: Policy) -> Phase:
-    """Excess machines of clusters that send sums."""
-    kind = np.full(len(slot), ActionKind.RECLAIM, np.uint8)
-    nobody = np.full(len(slot), NO_ENTRY, np.int32)
-    found = Phase.of(kind, slot, nobody, cluster, same(len(slot), Reason.EXCESS))
+def given_back(
+    w: World,
+    going: Mapping[int, Goings],
+    slot: NDArray[np.int32],
+    cluster: NDArray[np.int32],
+    policy: Policy,
+    window: int,
+) -> tuple[Phase, int]:
+    """Reclaims per cluster in text order: excess machines of sums (their cap is applied), and what reporting clusters
+    give back, as far as their tokens go (`window` 0: no cap); how many it leaves out."""
+    slots, clusters = slot.tolist(), cluster.tolist()
+    reasons = [Reason.EXCESS] * len(slots)
+    refused = 0
+    for number, each in going.items():
+        count = len(each.slots)
+        if window:
+            count = min(count, int(w.c.tokens[number]) // window)
+        refused += len(each.slots) - count
+        slots += each.slots[:count]
+        clusters += [number] * count
+        reasons += each.reasons[:count]
+    n = len(slots)
+    home = np.array(clusters, np.int32)
+    whys = np.array([same(1, reason)[0] for reason in reasons], np.uint8)
+    nobody = np.full(n, NO_ENTRY, np.int32)
+    found = Phase.of(np.full(n, ActionKind.RECLAIM, np.uint8), np.array(slots, np.int32), nobody, home, whys)
     found.grace[:] = policy.reclaim_grace_seconds
-    return found
+    found.voluntary[len(slot) :] = [reason is not Reason.NEVER_READY for reason in reasons[len(slot) :]]
+    return found.at(np.argsort(w.c.rank[home], kind="stable")), refused
+
+
+def consolidated(
+    fleet: Fleet, under_way: Sequence[tuple[int, Moved]], passed: Sequence[Passed], policy: Policy
+) -> Phase:
+    """Moves under way, then per cluster new moves and closes."""
+    found: list[tuple[ActionKind, int, int, Reason, tuple[int, ...]]] = []
+    for cluster, move in under_way:
+        found.append((ActionKind.BOOTSTRAP, move.new, cluster, Reason.MOVE, move.old))
+    for each in passed:
+        for move in each.moves:
+            if move.new < 0:
+                found.append((ActionKind.RECLAIM, move.old[0], each.cluster, Reason.MOVE, ()))
+            else:
+                idle = int(fleet.v.state[move.new]) == IDLE
+                kind = ActionKind.BOOTSTRAP if idle else ActionKind.PROVISION
+                found.append((kind, move.new, each.cluster, Reason.MOVE, move.old))
+        found += [(ActionKind.CLOSE, slot, each.cluster, Reason.CLOSE, ()) for slot in each.closes]
+    if not found:
+        return NO_PHASE
+    kinds = np.array([int(each[0]) for each in found], np.uint8)
+    slots, clusters = (np.array([each[place] for each in found], np.int32) for place in (1, 2))
+    whys = np.array([same(1, each[3])[0] for each in found], np.uint8)
+    phase = Phase.of(kinds, slots, np.full(len(found), NO_ENTRY, np.int32), clusters, whys)
+    going = kinds == ActionKind.RECLAIM
+    phase.grace[going] = policy.reclaim_grace_seconds
+    phase.voluntary[going] = True
+    phase.replaces.update({at: tuple(fleet.ids.texts(np.array(each[4]))) for at, each in enumerate(found) if each[4]})
+    return phase
 
 
 def released(slot: NDArray[np.int32]) -> Phase:
