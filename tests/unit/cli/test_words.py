@@ -10,6 +10,7 @@ from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
+from bigfleet.shard.core.reconcile import INTERRUPTION
 from bigfleet.shard.read.views import capacity_need
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
@@ -59,7 +60,7 @@ def test_every_reason_to_be_unmet_has_words_of_its_own() -> None:
 
 
 def test_every_reason_of_an_action_has_words() -> None:
-    assert set(words.ACTION_REASONS) == {reason.value for reason in Reason}
+    assert set(words.ACTION_REASONS) == {reason.value for reason in Reason} | {INTERRUPTION}
     told = words.with_reasons_in_words("Speculative → Creating: bought for c-1 (phase1.speculative)")
     assert told == "Speculative → Creating: bought for c-1 (nothing free fits)"
 
