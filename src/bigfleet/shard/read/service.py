@@ -14,6 +14,7 @@ import grpc
 import structlog
 
 from bigfleet.model.machine import MachineState
+from bigfleet.operator.need_codec import need_to_wire
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import KEPT_ACTIONS
 from bigfleet.shard.core.machines.matching import parse_canonical
@@ -193,7 +194,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         profile = self._core.read.profile(key.fingerprint, key.cluster)
         need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
         if profile is not None:
-            need = views.capacity_need(profile, self._core.read.aggregate(key), key.min_unit, key.group)
+            need = need_to_wire(profile, self._core.read.aggregate(key), parse_canonical(key.min_unit), key.group)
         published = self._core.published
         sold_out: Iterable[str] = ()
         if published.sold_out and profile is not None:
