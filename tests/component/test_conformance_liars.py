@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -83,3 +86,21 @@ async def test_the_honest_provider_passes_every_behaviour_that_catches_a_liar() 
     results = await judge("", *wanted)
     bad = [r.failure_text() for r in results if r.behaviour.id in wanted and r.status is not Status.PASSED]
     assert not bad, "\n".join(bad)
+
+
+async def test_a_restart_that_did_not_end_the_provider_certifies_nothing(tmp_path: Path) -> None:
+    """The start command hands over to a process of its own session, which the kill does not reach."""
+    script = tmp_path / "start.sh"
+    script.write_text('#!/bin/sh\nsetsid "$@" & echo $! >> "$(dirname "$0")/pids"; sleep 60\n')
+    script.chmod(0o755)
+    command = f"{script} {sys.executable} {FOLDER / 'honest.py'} --listen {{addr}} --slots 12"
+    config = load_config(None, {"start": command, "profiles": ["durable"]})
+    try:
+        results = await run(config, Silent(), frozenset({"B1001", "B1004"}))
+    finally:
+        for pid in (tmp_path / "pids").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+    (result,) = [r for r in results if r.behaviour.id == "B1004"]
+    assert result.status is Status.FAILED and "still answers" in result.problem
+    assert verdict(results, ("durable",)) == FAILED

@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bigfleet.provider import kit
+from bigfleet.provider.client import ProviderEndpoint, ProviderRegistry, SoldOut, Unfenced
 from bigfleet.provider.kit.store import MemoryStore, StoreError
 from bigfleet.transport import channel
 from bigfleet.wire import provider_pb2 as pb
@@ -305,3 +306,63 @@ async def _http(port: int, path: str) -> str:
     answer = (await reader.read()).decode()
     writer.close()
     return answer
+
+
+async def test_sold_out_is_said_in_the_trailer_and_understood_by_the_client() -> None:
+    provider = MemoryProvider()
+    provider.errors["create"] = kit.SoldOut("no box left in a", retry_after=300)
+    async with running(provider) as world:
+        await world.stub.Create(pb.CreateRequest(machine_id="m000"))
+        failed = await world.settle("m000", pb.MACHINE_STATE_FAILED)
+        assert "sold out, try again in 300 s: no box left in a" in failed.last_error
+        refusal = await failure(world.stub.Create(pb.CreateRequest(machine_id="m001")))
+        assert refusal.code() is Code.RESOURCE_EXHAUSTED
+        assert ("bigfleet-reason", "sold-out") in [tuple(each) for each in refusal.trailing_metadata()]
+        registry = ProviderRegistry(tokens=Unfenced())
+        client = registry.add(ProviderEndpoint("example", world.process.address))
+        with pytest.raises(SoldOut):
+            await client.create("m001")
+        await registry.close()
+
+
+async def test_a_notice_of_interruption_is_seen_in_list_and_get() -> None:
+    provider = MemoryProvider()
+    async with running(provider) as world:
+        await world.to_idle("m000")
+        assert provider.handle is not None
+        provider.handle.interruption_notice("m000", 2_000_000_000.5)
+        await until(lambda: _notice(world))
+        listed = {m.id: m for m in (await world.stub.List(pb.ListFilter())).machines}
+        assert listed["m000"].interruption_at_unix_nanos == 2_000_000_000_500_000_000
+
+
+async def _notice(world: Any) -> bool:
+    return bool((await world.get("m000")).interruption_at_unix_nanos)
+
+
+async def test_the_fault_lane_fails_inside_the_authors_own_code() -> None:
+    class Careful(MemoryProvider):
+        """Cleans up after itself when its backend fails, and can be made to."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.cleaned: list[str] = []
+            self.fails: set[str] = set()
+
+        def inject_fault(self, kind: str, machine: kit.Machine) -> None:
+            self.fails.add(kind)
+
+        async def configure_instance(
+            self, machine: kit.Machine, cluster_id: str, bootstrap_blob: bytes, operation_id: str
+        ) -> None:
+            if "configure" in self.fails:
+                self.fails.discard("configure")
+                self.cleaned.append(machine.id)
+                raise RuntimeError("ssh: connection refused")
+
+    provider = Careful()
+    async with running(provider, enable_faults=True) as world:
+        await world.to_idle("m000")
+        await world.stub.Configure(pb.ConfigureRequest(machine_id="m000", cluster_id="fault-error"))
+        failed = await world.settle("m000", pb.MACHINE_STATE_FAILED)
+        assert provider.cleaned == ["m000"] and "ssh: connection refused" in failed.last_error

@@ -473,3 +473,83 @@ class BindingsForgotten(HonestProvider):
         for machine in self.memory.machines.values():
             machine["metadata"] = {}
         super().recover()
+
+
+@caught_by("B1009")
+class OnlyConfigureIsRemembered(HonestProvider):
+    """Idempotency of Create, Drain and Delete ends with the process."""
+
+    def recover(self) -> None:
+        self.memory.ops = {key: op for key, op in self.memory.ops.items() if key.endswith("configure")}
+        super().recover()
+
+
+# --- what the first suite certified ------------------------------------------------------------------------------
+
+
+@caught_by("B912")
+class CompletionWithoutRevision(HonestProvider):
+    """The end of a transition is no change, so deltas never tell of it."""
+
+    transition_seconds = 0.15
+
+    def finish(self, kind: str, machine_id: str) -> None:
+        before = self.memory.machines[machine_id]["revision"]
+        super().finish(kind, machine_id)
+        self.memory.machines[machine_id]["revision"] = before
+
+
+@caught_by("B313")
+class DeleteForgetsFences(HonestProvider):
+    """A deleted slot is as good as new, for zombies too."""
+
+    def finish(self, kind: str, machine_id: str) -> None:
+        super().finish(kind, machine_id)
+        if kind == "delete":
+            self.memory.fences = {
+                key: mark for key, mark in self.memory.fences.items() if not key.endswith(f"\x00{machine_id}")
+            }
+
+
+@caught_by("B913")
+class CursorSkipsAfterDeletedPageEnd(HonestProvider):
+    """The cursor is the last machine of the page; when that has moved, the next one is stepped over."""
+
+    def list(self, request: pb.ListFilter) -> pb.MachineList:
+        since = self.parse_cursor(request.since_revision)
+        if since and all(machine["revision"] != since for machine in self.memory.machines.values()):
+            later = sorted(m["revision"] for m in self.memory.machines.values() if m["revision"] > since)
+            capped = request.max_results > 0
+            if later and capped:
+                request.since_revision = str(later[0]).encode()
+        return super().list(request)
+
+
+@caught_by("B914")
+class FilterWithCursorIsEmpty(HonestProvider):
+    """A delta with a state filter says that nothing changed."""
+
+    def list(self, request: pb.ListFilter) -> pb.MachineList:
+        listed = super().list(request)
+        if request.states and self.parse_cursor(request.since_revision):
+            return pb.MachineList(revision=listed.revision)
+        return listed
+
+
+@caught_by("B1305")
+class BlobInLabelAfterDelete(HonestProvider):
+    """What a host was last bootstrapped with is kept on its slot, for convenience."""
+
+    def __init__(self, *args: Any) -> None:
+        self.blobs: dict[str, str] = {}
+        super().__init__(*args)
+
+    def accept(self, kind: str, request: Any) -> pb.TransitionAck:
+        if kind == "configure":
+            self.blobs[request.machine_id] = request.bootstrap_blob.decode("latin-1")
+        return super().accept(kind, request)
+
+    def finish(self, kind: str, machine_id: str) -> None:
+        super().finish(kind, machine_id)
+        if kind == "delete":
+            self.memory.machines[machine_id]["labels"]["last-user-data"] = self.blobs.get(machine_id, "")

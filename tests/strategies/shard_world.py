@@ -89,9 +89,12 @@ class Unit:
     metadata: tuple[tuple[str, str], ...] = ()
     mark: tuple[int, int] = (0, 0)
     busy_until: int = 0
+    interruption_at: int = 0
 
     def record(self) -> ev.ListedMachine:
-        return ev.ListedMachine(self.id, self.state, self.shape, self.host, self.cluster, self.error, self.metadata)
+        return ev.ListedMachine(
+            self.id, self.state, self.shape, self.host, self.cluster, self.error, self.metadata, self.interruption_at
+        )
 
 
 _TARGETS = {

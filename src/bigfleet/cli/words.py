@@ -31,6 +31,7 @@ ACTION_REASONS = {
     "phase3.never_ready": "its node never became ready",
     "phase3.close": "its pods would be cheaper elsewhere",
     "phase3.move": "moved to something cheaper",
+    "provider.interruption": "its host will be taken away",
 }
 _REASON = re.compile("|".join(map(re.escape, ACTION_REASONS)))
 

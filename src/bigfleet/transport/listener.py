@@ -19,7 +19,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-RESERVED = 8
+IN_RESERVE = 8
 RETRY_SECONDS = 0.1
 TELL_SECONDS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -115,7 +115,7 @@ class Listener:
 
     def _fill_reserve(self) -> None:
         with contextlib.suppress(OSError):
-            while len(self._spare) < RESERVED and not self._closed:
+            while len(self._spare) < IN_RESERVE and not self._closed:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def _tell(self, error: OSError) -> None:

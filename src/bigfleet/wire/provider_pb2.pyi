@@ -203,6 +203,7 @@ class Machine(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     SHARD_METADATA_FIELD_NUMBER: _builtins.int
     TAINTS_FIELD_NUMBER: _builtins.int
+    INTERRUPTION_AT_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """constant through the whole life"""
     state: Global___MachineState.ValueType
@@ -218,6 +219,8 @@ class Machine(_message.Message):
     last_error: _builtins.str
     cluster: _builtins.str
     """from Configure until a drain reaches IDLE"""
+    interruption_at_unix_nanos: _builtins.int
+    """the host will be taken away then (a spot notice); 0: nobody knows"""
     @_builtins.property
     def host(self) -> Global___HostRef:
         """unset while there is no host"""
@@ -256,10 +259,11 @@ class Machine(_message.Message):
         cluster: _builtins.str = ...,
         shard_metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         taints: _abc.Iterable[Global___Taint] | None = ...,
+        interruption_at_unix_nanos: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "host", b"host", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity_type", b"capacity_type", "cluster", b"cluster", "host", b"host", "id", b"id", "instance_type", b"instance_type", "interruption_probability", b"interruption_probability", "labels", b"labels", "last_error", b"last_error", "price_per_hour", b"price_per_hour", "resources", b"resources", "shard_metadata", b"shard_metadata", "state", b"state", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity_type", b"capacity_type", "cluster", b"cluster", "host", b"host", "id", b"id", "instance_type", b"instance_type", "interruption_at_unix_nanos", b"interruption_at_unix_nanos", "interruption_probability", b"interruption_probability", "labels", b"labels", "last_error", b"last_error", "price_per_hour", b"price_per_hour", "resources", b"resources", "shard_metadata", b"shard_metadata", "state", b"state", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.operator.need_codec import need_to_wire
+from bigfleet.shard.core.reconcile import INTERRUPTION
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
 ZONE = "topology.kubernetes.io/zone"
@@ -59,7 +60,7 @@ def test_every_reason_to_be_unmet_has_words_of_its_own() -> None:
 
 
 def test_every_reason_of_an_action_has_words() -> None:
-    assert set(words.ACTION_REASONS) == {reason.value for reason in Reason}
+    assert set(words.ACTION_REASONS) == {reason.value for reason in Reason} | {INTERRUPTION}
     told = words.with_reasons_in_words("Speculative → Creating: bought for c-1 (phase1.speculative)")
     assert told == "Speculative → Creating: bought for c-1 (nothing free fits)"
 

@@ -241,3 +241,22 @@ def test_a_preemption_without_a_base_operator_is_silent() -> None:
     world.run(30)
     assert world.provider.configured("high") == ["i0"]
     assert not world.messages(FALLBACK)
+
+
+def test_a_machine_whose_host_will_be_taken_away_is_drained_before_and_replaced() -> None:
+    world = World()
+    world.provider.several(2, "i")
+    operator = world.operator("c")
+    operator.send(cpu("c", 1))
+    world.run(10)
+    assert world.provider.configured("c") == ["i0"]
+    taken_at = world.now + 300 * SECOND
+    world.provider.units["i0"].interruption_at = taken_at
+    world.run(170)
+    assert world.state_of("i0") == S.CONFIGURED, "not before the last two minutes"
+    world.run(40)
+    assert world.provider.configured("c") == ["i1"]
+    assert [audit.reason for audit in world.audits if audit.kind == "Preempt"] == ["provider.interruption"]
+    [drain] = [call for call in world.provider.calls if call.kind == CallKind.DRAIN]
+    assert 0 < drain.grace_seconds <= 120
+    assert world.state_of("i0") == S.IDLE

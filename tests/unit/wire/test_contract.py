@@ -167,6 +167,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("InstructAck", 1000): "machine_ids",
         ("QuotaAllocation", 1000): "slots",
         ("NeedView", 1010): "sold_out",
+        ("Machine", 1001): "interruption_at_unix_nanos",
         ("ShardSummary", 1001): "dollars_per_hour",
     }
 

@@ -100,7 +100,7 @@ def print_summary(console: Console, config: Config, results: Sequence[Result], t
     table = Table("area", "passed", "of", "not applicable", box=None, header_style="dim")
     for area in dict.fromkeys(r.behaviour.area for r in due):
         members = [r for r in due if r.behaviour.area == area]
-        inapplicable = sum(r.skip is SkipKind.NOT_APPLICABLE for r in members)
+        inapplicable = sum(r.skip in (SkipKind.NOT_APPLICABLE, SkipKind.OPTIONAL) for r in members)
         passed = sum(r.status is Status.PASSED for r in members)
         table.add_row(area, str(passed), str(len(members)), str(inapplicable or ""))
     console.print(table)

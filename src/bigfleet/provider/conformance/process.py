@@ -78,6 +78,16 @@ class Launcher:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
+    async def answers(self) -> bool:
+        """Whether somebody listens where the provider did."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), 1.0)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
     async def close(self) -> None:
         await self.kill()
         self._folder.cleanup()

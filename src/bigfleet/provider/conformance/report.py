@@ -27,10 +27,20 @@ def verdict(results: Iterable[Result], profiles: Sequence[str]) -> str:
     due = [r for r in results if is_required(r.behaviour, profiles)]
     if any(r.status is Status.FAILED for r in due):
         return FAILED
-    if not due or any(r.leaves_incomplete for r in due):
+    if not due or any(r.leaves_incomplete or _asked_in_vain(r, profiles) for r in due):
         return INCOMPLETE
     # Profiles whose every requirement was inapplicable prove nothing.
     return CERTIFIED if any(r.status is Status.PASSED for r in due if not r.behaviour.is_baseline) else INCOMPLETE
+
+
+def _asked_in_vain(result: Result, profiles: Sequence[str]) -> bool:
+    """What does not apply proves nothing for a profile that exists because of it: no Delete is no cloud."""
+    own = set(result.behaviour.profiles) - {"core"}
+    return (
+        result.skip is SkipKind.NOT_APPLICABLE
+        and "core" not in result.behaviour.profiles
+        and not own.isdisjoint(profiles)
+    )
 
 
 def report(config: Config, results: Sequence[Result], took: float) -> dict[str, Any]:

@@ -128,6 +128,12 @@ class _Runner:
         async def restart() -> None:
             assert launcher is not None
             await launcher.kill()
+            if await launcher.answers():
+                # What was not killed has not forgotten anything: surviving that would prove nothing.
+                raise Breach(
+                    f"the provider still answers at {launcher.address} after it was killed; the start command must run "
+                    "the provider itself, or `stop` must end it"
+                )
             try:
                 await target.redirect(await launcher.boot())
             except BootError as error:
@@ -138,9 +144,10 @@ class _Runner:
             trial = new_trial("prepare")
             trial.borrow = _borrower(trial, pool, [])
             try:
-                shared["history"] = await durability.prepare(trial)
+                history = shared["history"] = await durability.prepare(trial)
                 await restart()
                 listed = (await trial.listing()).machines
+                shared["repeated-after-restart"] = await durability.repeat(trial, history)
             except (Breach, Skip) as stop:
                 return [self._finished(_verdict(b, trial, stop, 0.0)) for b in members]
             shared["inventory-after-restart"] = {m.id: State(m.state) for m in listed}

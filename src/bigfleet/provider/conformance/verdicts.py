@@ -21,9 +21,11 @@ class Status(enum.Enum):
 
 
 class SkipKind(enum.Enum):
-    """Not applicable counts as pass; anything that was due but could not run leaves the certificate incomplete."""
+    """Not applicable counts as pass, unless a profile was claimed that asks for it; anything that was due but could
+    not run leaves the certificate incomplete. Optional is what no profile needs."""
 
     NOT_APPLICABLE = "not_applicable"
+    OPTIONAL = "optional"
     INVENTORY = "inventory"
     NOT_CONFIGURED = "not_configured"
     NOT_SELECTED = "not_selected"
@@ -65,7 +67,7 @@ class Result:
     def leaves_incomplete(self) -> bool:
         if self.status is Status.NOT_IMPLEMENTED:
             return True
-        return self.status is Status.SKIPPED and self.skip is not SkipKind.NOT_APPLICABLE
+        return self.status is Status.SKIPPED and self.skip not in (SkipKind.NOT_APPLICABLE, SkipKind.OPTIONAL)
 
     def failure_text(self) -> str:
         """Everything an author needs to see: the problem, the calls, the contract."""

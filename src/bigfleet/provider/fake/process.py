@@ -49,7 +49,6 @@ class FakeProcess:
             state=settings.state,
             reconcile_interval=0.0,
             metrics_addr=settings.metrics_addr,
-            reflection=False,
             tls=settings.tls,
         )
         options = Options(timeouts=catalogue.timeouts, relist_after=catalogue.relist_seconds)

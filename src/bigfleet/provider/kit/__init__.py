@@ -15,7 +15,7 @@ The guide is docs/provider-author-guide.md; `examples/skeleton_provider.py` is a
 
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.taint import Taint
-from bigfleet.provider.kit.author import Created, Handle, Provider
+from bigfleet.provider.kit.author import Created, Handle, Provider, SoldOut
 from bigfleet.provider.kit.core.core import Timeouts
 from bigfleet.provider.kit.core.records import Host, Instance, Kind
 from bigfleet.provider.kit.core.records import MachineRecord as Machine
@@ -42,6 +42,7 @@ __all__ = [
     "Options",
     "Provider",
     "ProviderProcess",
+    "SoldOut",
     "SqliteStore",
     "Taint",
     "Timeouts",

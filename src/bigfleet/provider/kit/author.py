@@ -28,11 +28,28 @@ class Created:
     allocatable: Mapping[str, str] | None = None
 
 
+class SoldOut(Exception):  # noqa: N818 - an answer of the backend, not a mistake
+    """Raised by `create_instance`: there is nothing of this kind left, try again after so many seconds.
+
+    The slot comes back by itself then; until that, purchases of the same instance type, zone and capacity type are
+    refused in words every shard understands, which buys the next best meanwhile.
+    """
+
+    def __init__(self, message: str = "", retry_after: float = 60.0) -> None:
+        super().__init__(message or "the backend has none left")
+        if not retry_after > 0:
+            raise ValueError(f"retry_after is {retry_after}; seconds above 0 are accepted")
+        self.retry_after = retry_after
+
+
 class Handle(Protocol):
     """What a provider may tell the kit on its own account; every method is safe from any thread."""
 
     def host_lost(self, machine_id: str, reason: str = "") -> None:
         """The host is gone (spot reclaim, hardware fault): the machine leaves the list, its slot returns later."""
+
+    def interruption_notice(self, machine_id: str, at: float) -> None:
+        """The host will be taken away at this Unix time: shards drain it before. 0 takes the notice back."""
 
     def repaired(self, machine_id: str, host: Host | None = None) -> None:
         """A FAILED machine was cleaned up: idle again if its host is left, a slot if not."""
@@ -49,6 +66,7 @@ class Provider(Protocol):
       confirm_node_ready(machine, cluster_id, operation_id)     returns once the node is Ready; False asks again soon
       reattach_instance(kind, machine, operation_id)            picks up work an earlier process began, or raises
       started(kit)                                              is given the Handle, for host_lost and repaired
+      inject_fault(kind, machine)                               `--enable-faults`: the next call must fail, see faults
     """
 
     def describe(self) -> Any:

@@ -31,6 +31,7 @@ class MachineCodec:
             state=pb.MachineState.ValueType(record.state.value),
             cluster=record.cluster,
             last_error=record.last_error,
+            interruption_at_unix_nanos=round(record.interruption_at * 1e9),
         )
         if record.host is not None:
             own.host.provider, own.host.ref = record.host.provider, record.host.ref

@@ -1,13 +1,16 @@
 """Faults on demand, so that an author can certify how a provider fails without breaking anything real.
 
 With `--enable-faults` the kit refuses, stalls or delays work selected by cluster id or by a label, exactly as the
-reference fault provider does (`faults: reference` in a conformance config). Everything else reaches the author's
-backend unchanged. Never on by default, and only on a loopback address.
+reference fault provider does (`faults: reference` in a conformance config). A provider with `inject_fault(kind,
+machine)` is told to make its next call of that kind fail by itself, so that its own error path is what is certified;
+one without is failed in its place. Everything else reaches the author's backend unchanged. Never on by default, and
+only on a loopback address.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from bigfleet.provider.kit.author import Backend, Created, Handle
@@ -54,11 +57,19 @@ class FaultyBackend(Backend):
 
     async def create(self, machine: MachineRecord, operation_id: str) -> Created:
         if machine.labels.get(CREATE_ERROR_LABEL) == "error":
+            await self._through_the_author(
+                "create", machine, lambda: super(FaultyBackend, self).create(machine, operation_id)
+            )
             raise InjectedError("injected: the backend has no capacity")
         return await super().create(machine, operation_id)
 
     async def configure(self, machine: MachineRecord, cluster_id: str, blob: bytes, operation_id: str) -> None:
         if cluster_id == CONFIGURE_ERROR:
+            await self._through_the_author(
+                "configure",
+                machine,
+                lambda: super(FaultyBackend, self).configure(machine, cluster_id, blob, operation_id),
+            )
             raise InjectedError("injected: the host refused its configuration")
         if cluster_id == CONFIGURE_TIMEOUT:
             await asyncio.Event().wait()
@@ -76,8 +87,19 @@ class FaultyBackend(Backend):
 
     async def drain(self, machine: MachineRecord, grace_seconds: int, operation_id: str) -> None:
         if machine.cluster == DRAIN_ERROR:
+            await self._through_the_author(
+                "drain", machine, lambda: super(FaultyBackend, self).drain(machine, grace_seconds, operation_id)
+            )
             raise InjectedError("injected: the host did not drain")
         await super().drain(machine, grace_seconds, operation_id)
+
+    async def _through_the_author(
+        self, kind: str, machine: MachineRecord, call: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Fail inside the author's own code where it can be made to, so that its error path is what is certified."""
+        if self._has("inject_fault"):
+            await self._call("inject_fault", kind, machine)
+            await call()
 
 
 async def sleep_through_cancellation(seconds: float) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bigfleet.provider.kit.author import Backend
+from bigfleet.provider.kit.author import Backend, SoldOut
 from bigfleet.provider.kit.codec import MachineCodec
 from bigfleet.provider.kit.core.core import InstanceError, Lifecycle, Rules, Timeouts
 from bigfleet.provider.kit.core.events import (
@@ -25,6 +25,7 @@ from bigfleet.provider.kit.core.events import (
     HostLost,
     InstanceSkipped,
     Instruction,
+    InterruptionNoticed,
     LateSuccess,
     NodeReady,
     Refusal,
@@ -260,7 +261,8 @@ class Runtime:
         try:
             event = await self._call_backend(work)
         except Exception as error:
-            event = WorkFailed(machine.id, operation_id, redact(_reason(error), work.bootstrap_blob))
+            retry_after = error.retry_after if isinstance(error, SoldOut) else 0.0
+            event = WorkFailed(machine.id, operation_id, redact(_reason(error), work.bootstrap_blob), retry_after)
         outcome = "error" if isinstance(event, WorkFailed) else "ok"
         self.metrics.backend_called(work.kind, outcome, self._loop.time() - started)
         log.info(
@@ -325,6 +327,9 @@ class _Reports:
 
     def host_lost(self, machine_id: str, reason: str = "") -> None:
         self._loop.call_soon_threadsafe(self._runtime.post, HostLost(machine_id, reason))
+
+    def interruption_notice(self, machine_id: str, at: float) -> None:
+        self._loop.call_soon_threadsafe(self._runtime.post, InterruptionNoticed(machine_id, at))
 
     def repaired(self, machine_id: str, host: Host | None = None) -> None:
         self._loop.call_soon_threadsafe(self._runtime.post, Repaired(machine_id, host))

@@ -92,8 +92,6 @@ class ProviderProcess:
         )
         self._watching: asyncio.Task[None] | None = None
         self.server.grpc.add_generic_rpc_handlers((ProviderServicer(self.runtime).handler(),))
-        if flags.reflection:
-            _reflect(self.server)
 
     @property
     def address(self) -> str:
@@ -170,14 +168,3 @@ def _options(options: Options, flags: Flags) -> Options:
 
 def _is_provider(candidate: object) -> bool:
     return not isinstance(candidate, type) and hasattr(candidate, "create_instance")
-
-
-def _reflect(server: Server) -> None:
-    try:
-        from grpc_reflection.v1alpha import reflection
-    except ImportError:
-        log.debug("gRPC reflection is off: package grpcio-reflection is not installed")
-        return
-    from bigfleet.wire import provider_pb2  # noqa: F401  # registers the descriptors reflection answers from
-
-    reflection.enable_server_reflection([SERVICE, reflection.SERVICE_NAME], server.grpc)

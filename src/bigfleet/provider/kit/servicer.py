@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import structlog
 
+from bigfleet.model import names
 from bigfleet.provider.kit.core.events import (
     ConfigureRequested,
     CreateRequested,
@@ -37,6 +38,7 @@ CODE_OF: Mapping[Refusal, grpc.StatusCode] = {
     Refusal.UNKNOWN: grpc.StatusCode.NOT_FOUND,
     # FAILED_PRECONDITION would tell the shard that it is a zombie; everything else is INTERNAL in this contract.
     Refusal.OUT_OF_POSITION: grpc.StatusCode.INTERNAL,
+    Refusal.SOLD_OUT: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _Context = grpc.aio.ServicerContext[Any, Any]
 _Fenced = pb.CreateRequest | pb.ConfigureRequest | pb.DrainRequest | pb.DeleteRequest
@@ -128,7 +130,8 @@ class ProviderServicer:
         except RefusedError as refused:
             code = CODE_OF[refused.refusal]
             log.warning(f"{method} refused", code=code.name, reason=str(refused), **facts)
-            await context.abort(code, str(refused))
+            trailers = ((names.REASON, names.SOLD_OUT),) if refused.refusal is Refusal.SOLD_OUT else ()
+            await context.abort(code, str(refused), trailing_metadata=trailers)
         log.info(method, operation_id=accepted.operation_id, state=accepted.machine.state.name, **facts)
         return self._runtime.codec.acknowledgement(accepted.operation_id, accepted.machine)
 

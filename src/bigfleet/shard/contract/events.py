@@ -39,6 +39,8 @@ class ListedMachine(Struct, frozen=True):
     cluster: str = ""
     last_error: str = ""
     metadata: tuple[tuple[str, str], ...] = ()
+    # The provider will take the host away then; 0 for nobody knows.
+    interruption_at: int = 0
 
 
 class Fence(Struct, frozen=True):

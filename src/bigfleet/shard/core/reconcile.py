@@ -16,7 +16,8 @@ from msgspec import structs
 
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.engine.policy import SECOND
-from bigfleet.model.machine import BOUND, CALL_DURING
+from bigfleet.engine.results import ActionKind
+from bigfleet.model.machine import BOUND, CALL_DURING, CallKind
 from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.executor import REJECTED, Executor
@@ -26,11 +27,16 @@ from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
-from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED, SPECULATIVE
+from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURED, CREATING, DRAINING, FAILED, IDLE, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
+from bigfleet.shard.core.state.operations import Operation
 from bigfleet.shard.core.state.state import ShardState
 
 TIMER = "list"
+
+# A drain because of a notice begins so long before the host goes, which is what spot markets give.
+NOTICE = 120 * SECOND
+INTERRUPTION = "provider.interruption"
 
 _ID = attrgetter("id")
 _REREAD_AFTER = SECOND
@@ -268,6 +274,8 @@ class Reconcile:
         self._visibility.ends(record.key)
         if operation is None or not self._executor.sighted(operation, listed):
             self._adopt(record, listed)
+        if listed.interruption_at:
+            self._evacuate(record, listed.interruption_at)
 
     def gone(self, record: Record, why: str) -> None:
         operation = self._state.operations.on(record.key)
@@ -350,6 +358,34 @@ class Reconcile:
             record, listed.state, "seen at the provider", cluster=cluster, stamp=stamp, error=error, seen=True
         )
         self._watch(record)
+
+    def _evacuate(self, record: Record, taken_at: int) -> None:
+        """The provider announced that it takes the host away: its pods leave in the time before, not in the crash."""
+        state = self._state
+        if not record.owned or not state.now < taken_at:
+            return
+        if record.state == IDLE and not state.resting(record.key):
+            state.rest_machine(record, taken_at)
+        if record.state != CONFIGURED:
+            return
+        begins = taken_at - NOTICE
+        if state.now < begins or state.halted or state.operations.on(record.key) is not None:
+            self._rereads.ask(record.provider, record.id, max(begins, state.now + state.config.reconcile_interval))
+            return
+        grace = min(taken_at - state.now, state.config.reclaim_grace) // SECOND
+        # Once drained nobody is to take it for the little time it has left.
+        state.rest_machine(record, taken_at)
+        self._executor.begin_drain(
+            Operation(
+                machine=record,
+                # Not a reclaim: demand that is still there must not take it back.
+                kind=ActionKind.PREEMPT,
+                call=CallKind.DRAIN,
+                cluster=record.cluster,
+                grace_seconds=max(1, grace),
+                reason=INTERRUPTION,
+            )
+        )
 
     def _watch(self, record: Record) -> None:
         """A transition that no operation of ours drives must end too."""

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 _STATES = {int(state): state for state in MachineState}
 _CAPACITY_TYPES = {int(kind): int(kind) for kind in CapacityType}
-_OWN_FIELDS: Final = ("id", "state", "host", "cluster", "last_error", "shard_metadata")
+_OWN_FIELDS: Final = (
+    "id",
+    "state",
+    "host",
+    "cluster",
+    "last_error",
+    "shard_metadata",
+    "interruption_at_unix_nanos",
+)
 _INTERNED_SHAPES = 1_000_000
 _INTERNED_TEXTS = 1_000_000
 
@@ -70,13 +78,14 @@ class MachineDecoder:
         host = (message.host.ref or message.host.provider) if message.HasField("host") else ""
         metadata = tuple(sorted(message.shard_metadata.items())) if message.shard_metadata else ()
         machine_id, cluster, last_error = message.id, message.cluster, message.last_error
+        taken_at = message.interruption_at_unix_nanos
         for name in _OWN_FIELDS:
             message.ClearField(name)
         try:
             shape = self._shape(message)
         except (QuantityError, ResourceError) as error:
             raise RecordError(f"machine {machine_id}: {error}") from None
-        return ListedMachine(machine_id, state, shape, host, self._shared(cluster), last_error, metadata)
+        return ListedMachine(machine_id, state, shape, host, self._shared(cluster), last_error, metadata, taken_at)
 
     def _shape(self, message: provider_pb2.Machine) -> Shape:
         key = message.SerializeToString(deterministic=True)

@@ -55,6 +55,15 @@ def test_what_does_not_apply_counts_as_pass() -> None:
     assert verdict(results(**one("B109", Status.SKIPPED, SkipKind.NOT_APPLICABLE)), CONFIG.profiles) == "CERTIFIED"
 
 
+def test_what_does_not_apply_never_certifies_a_profile_that_asks_for_it() -> None:
+    """No Delete, no cloud: the behaviours of that profile prove nothing when they could not be asked."""
+    skipped = results(**one("B313", Status.SKIPPED, SkipKind.NOT_APPLICABLE))
+    assert verdict(skipped, ("core", "cloud")) == "INCOMPLETE"
+    assert verdict(skipped, ("core",)) == "CERTIFIED"
+    optional = results(**one("B313", Status.SKIPPED, SkipKind.OPTIONAL))
+    assert verdict(optional, ("core", "cloud")) == "CERTIFIED"
+
+
 def test_a_profile_of_which_nothing_was_judged_certifies_nothing() -> None:
     assert verdict([], ("bare-metal",)) == "INCOMPLETE"
 

@@ -114,11 +114,12 @@ def test_a_seed_count_is_shared_out_evenly() -> None:
 def test_flags_have_the_documented_defaults_and_both_spellings() -> None:
     flags = kit.parse_flags([])
     assert (flags.addr, flags.seed_count, flags.state, flags.reconcile_interval) == (":9000", 32, "", 120.0)
-    assert (flags.metrics_addr, flags.reflection, flags.bootstrap_hook) == (":9090", True, "/opt/bigfleet/bootstrap")
+    assert (flags.metrics_addr, flags.bootstrap_hook) == (":9090", "/opt/bigfleet/bootstrap")
     assert kit.parse_flags(["--listen", "127.0.0.1:1"]).addr == kit.parse_flags(["--addr=127.0.0.1:1"]).addr
     assert kit.parse_flags(["--reconcile-interval", "90s"]).reconcile_interval == 90.0
     assert kit.parse_flags(["--transition-timeout=2s"]).timeouts(kit.Timeouts()) == kit.Timeouts(2, 2, 2, 2)
-    assert not kit.parse_flags(["--reflection=false"]).reflection
+    # Reflection is not served; manifests that ask for it still start.
+    assert kit.parse_flags(["--reflection=false"]) == kit.parse_flags(["--reflection"]) == flags
 
 
 def test_an_author_can_add_flags() -> None:
@@ -126,7 +127,7 @@ def test_an_author_can_add_flags() -> None:
     assert flags.extra == {"region": "eu"}
 
 
-@pytest.mark.parametrize("bad", [["--seed-count", "-1"], ["--reconcile-interval", "soon"], ["--reflection", "maybe"]])
+@pytest.mark.parametrize("bad", [["--seed-count", "-1"], ["--reconcile-interval", "soon"]])
 def test_a_bad_flag_ends_with_usage(bad: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         kit.parse_flags(bad)

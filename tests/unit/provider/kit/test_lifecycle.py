@@ -290,7 +290,7 @@ def test_configured_waits_for_readiness() -> None:
     to_idle(core)
     operation = ack(core, ConfigureRequested("m", "c1"), now=0.0).operation_id
     assert send(core, NodeReady("m", operation), now=1.0) == [], "ready before the backend is done means nothing"
-    (confirm,) = send(core, WorkDone("m", operation), now=2.0)
+    (_, confirm) = send(core, WorkDone("m", operation), now=2.0)
     assert isinstance(confirm, ConfirmReady) and confirm.deadline == 10.0
     assert state(core) is S.CONFIGURING
     send(core, NodeReady("m", operation), now=3.0)

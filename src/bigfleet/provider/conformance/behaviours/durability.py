@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from bigfleet.provider.conformance.config import seconds
 from bigfleet.provider.conformance.registry import Family, Lane
-from bigfleet.provider.conformance.reply import Code, Token
+from bigfleet.provider.conformance.reply import Code, Reply, Token
 from bigfleet.provider.conformance.states import TRANSITIONAL, State, state_name
 from bigfleet.provider.conformance.subject import Subject, expect_bound
 from bigfleet.provider.conformance.trial import Trial
@@ -37,6 +38,8 @@ class History:
     operation_ids: frozenset[str] = frozenset()
     last_machine: str = ""
     last_fence: Token = field(default_factory=Token)
+    # Machines at rest in the goal of their last operation → its kind and id.
+    rested: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 async def prepare(t: Trial) -> History:
@@ -47,6 +50,7 @@ async def prepare(t: Trial) -> History:
     await fenced.to_idle(history.fence)
     await bound.to_idle()
     history.configure_id = (await bound.to_configured(cluster=cluster, metadata=_MAP)).operation_id
+    history.rested = {i: kept async for i, kept in _rested(t)}
     last = await t.borrow(State.SPECULATIVE)
     history.inventory = {m.id: State(m.state) for m in (await t.listing()).machines if m.id != last.id}
     # The very last thing before the kill is an ack: whatever is written lazily is lost here.
@@ -54,6 +58,41 @@ async def prepare(t: Trial) -> History:
     (await last.create(history.last_fence)).accepted()
     history.operation_ids = frozenset(t.shared["operation-ids"])
     return history
+
+
+async def _rested(t: Trial) -> AsyncIterator[tuple[str, tuple[str, str]]]:
+    """A machine each that was created, drained and deleted, with the id of that operation."""
+    created, drained = await t.borrow(State.SPECULATIVE), await t.borrow(State.SPECULATIVE)
+    yield created.id, ("create", (await created.to_idle()).operation_id)
+    await drained.to_idle()
+    await drained.to_configured()
+    yield drained.id, ("drain", (await drained.to_drained()).operation_id)
+    if t.capabilities.delete:
+        deleted = await t.borrow(State.SPECULATIVE)
+        await deleted.to_idle()
+        yield deleted.id, ("delete", (await deleted.to_deleted()).operation_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """An operation of before the restart, asked for again after it."""
+
+    machine: str
+    kind: str
+    operation_id: str
+    reply: Reply
+    moved: bool
+
+
+async def repeat(t: Trial, history: History) -> list[Repeated]:
+    """Ask again for what was done before the kill; the caller does so before anybody else touches the machines."""
+    made = []
+    for machine_id, (kind, operation_id) in history.rested.items():
+        m = Subject(t, machine_id)
+        before = (await m.get()).state
+        reply: Reply = await getattr(m, kind)()
+        made.append(Repeated(machine_id, kind, operation_id, reply, (await m.get()).state != before))
+    return made
 
 
 @DURABILITY.behaviour("B1001", "FenceMarksSurviveRestart", slots=0)
@@ -157,6 +196,23 @@ async def acked_write_survives_immediate_kill(t: Trial) -> None:
         f"{h.last_machine} is {state_name(machine.state)} although its Create was acknowledged before the kill",
     )
     t.require(machine.state != State.FAILED or bool(machine.last_error), f"{machine.id} is FAILED without last_error")
+
+
+@DURABILITY.behaviour("B1009", "EveryOperationIsIdempotentAcrossRestart", slots=0)
+async def every_operation_is_idempotent_across_restart(t: Trial) -> None:
+    """A Create, Drain or Delete repeated after the restart gets the operation id of before, and nothing moves.
+
+    The shard repeats what it is not sure of; a new id would mean a second host, a second drain, a second deletion.
+    """
+    _history(t)
+    for repeated in t.shared["repeated-after-restart"]:
+        t.transcript.add(repeated.reply.exchange)
+        reply, kind = repeated.reply.accepted(f"its {repeated.kind} was acknowledged before the restart"), repeated.kind
+        if reply.operation_id != repeated.operation_id:
+            raise reply.breach(
+                f"{kind}: operation id {reply.operation_id!r}; before the restart it was {repeated.operation_id!r}"
+            )
+        t.require(not repeated.moved, f"{repeated.machine} moved although its {kind} was only repeated")
 
 
 def _history(t: Trial) -> History:

@@ -5,7 +5,7 @@ Create is the probe: repeated towards Idle it is otherwise always a no-op, so on
 
 from __future__ import annotations
 
-from bigfleet.provider.conformance.registry import Family
+from bigfleet.provider.conformance.registry import Capability, Family
 from bigfleet.provider.conformance.reply import Code, Reply, Token
 from bigfleet.provider.conformance.states import State
 from bigfleet.provider.conformance.subject import Subject, unimplemented
@@ -163,6 +163,18 @@ async def random_stream_matches_oracle(t: Trial) -> None:
         epoch, sequence = mark or (3, 3)
         token = (max(0, epoch + t.rng.randint(-1, 2)), max(0, sequence + t.rng.randint(-3, 4)))
         mark = await judge(m, shard.at(*token), mark)
+
+
+@FENCING.behaviour("B313", "FencesSurviveDelete", start=State.IDLE, capability=Capability.DELETE, profiles=("cloud",))
+async def fences_survive_delete(t: Trial) -> None:
+    """Delete gives the host back, not the marks: the slot keeps its id, and a zombie of before stays fenced."""
+    m, shard = t.machine, t.shard("delete")
+    _passes(await m.create(shard.at(5, 5)))
+    await m.to_deleted(shard.at(5, 6))
+    (await m.create(shard.at(5, 5))).fenced("it was accepted before the Delete")
+    (await m.create(shard.at(5, 6))).fenced("it is the token of the Delete")
+    await m.stays(State.SPECULATIVE, 0)
+    _passes(await m.create(shard.at(5, 7)))
 
 
 async def judge(m: Subject, token: Token, mark: tuple[int, int] | None) -> tuple[int, int]:

@@ -143,7 +143,7 @@ async def host_loss_leaves_full_list(t: Trial) -> None:
     """
     fault, m = t.faults.host_loss, t.machine
     if fault is None:
-        raise Skip("faults.host_loss is not configured", SkipKind.NOT_APPLICABLE)
+        raise Skip("faults.host_loss is not configured", SkipKind.OPTIONAL)
     (await m.configure(cluster=fault.cluster or None)).accepted()
     if not fault.cluster:
         await m.settle(State.CONFIGURED)
@@ -178,6 +178,76 @@ async def list_never_lags_ack(t: Trial) -> None:
         await m.settle(goal)
         if (seen := await m.listed()).state != goal:
             raise Breach(f"Get shows {m.id} {goal.name}, the List after it {state_name(seen.state)}")
+
+
+@LISTING.behaviour("B912", "CompletionAdvancesRevision", capability=_REV, exclusive=True)
+async def completion_advances_revision(t: Trial) -> None:
+    """Reaching the goal is a change too: who follows the deltas ends up with what Get shows.
+
+    A shard that lists incrementally would otherwise see a machine in transition for ever.
+    """
+    m = t.machine
+    cursor = (await t.listing()).revision
+    known = State((await m.get()).state)
+    for call, goal in ((m.create, State.IDLE), (m.configure, State.CONFIGURED), (m.drain, State.IDLE)) * 2:
+        if known == goal:
+            continue
+        (await call()).accepted()
+        done, deadline = False, time.monotonic() + t.limits.to_reach(goal)
+        while not done and time.monotonic() < deadline:
+            # The machine is looked at first: what the delta after it does not say, no delta ever will.
+            done = (await m.get()).state == goal
+            page = await t.listing(since=cursor)
+            cursor = page.revision
+            known = next((State(x.state) for x in page.machines if x.id == m.id), known)
+            await asyncio.sleep(0 if done else t.limits.poll)
+        t.require(done, f"{m.id} did not reach {goal.name}")
+        t.require(
+            known == goal,
+            f"Get shows {m.id} {goal.name}, but the deltas end at {known.name}: its completion has no revision",
+        )
+
+
+@LISTING.behaviour("B913", "PagingSurvivesChangeOfPageEnd", slots=(3, 4), capability=_REV, exclusive=True)
+async def paging_survives_change_of_page_end(t: Trial) -> None:
+    """A page's cursor leads to the rest even when the last machine of the page has changed or gone since.
+
+    Applies to continuation cursors: a head-echo cursor has no rest.
+    """
+    cursor = (await t.listing()).revision
+    await asyncio.gather(*(m.to_idle() for m in t.machines))
+    whole = {m.id for m in (await t.listing(since=cursor)).machines}
+    page = await t.listing(max_results=2, since=cursor)
+    first = [m.id for m in page.machines]
+    if not page.more and not (await t.listing(max_results=2, since=page.revision)).machines:
+        t.skip("this provider's capped Lists have no continuation")
+    end = next((m for m in t.machines if m.id == first[-1]), None)
+    if end is None:
+        raise t.lacking("another client's machine ended the page")
+    await (end.to_deleted() if t.capabilities.delete else end.to_configured())
+    seen: set[str] = set(first)
+    for _ in range(_MOST_PAGES):
+        page = await t.listing(max_results=2, since=page.revision)
+        if not page.machines:
+            break
+        seen |= {m.id for m in page.machines}
+    missing = whole - seen
+    t.require(not missing, f"after {end.id} at the page's end had changed, the cursor skipped {sorted(missing)[:3]}")
+
+
+@LISTING.behaviour("B914", "StateFilterWorksWithCursor", slots=2, capability=_REV, exclusive=True)
+async def state_filter_works_with_cursor(t: Trial) -> None:
+    """A delta with a state filter holds exactly the changed machines in that state."""
+    first, second = t.machines[:2]
+    cursor = (await t.listing()).revision
+    await first.to_idle()
+    await second.to_idle()
+    await second.to_configured()
+    for state, wanted in ((State.IDLE, first), (State.CONFIGURED, second)):
+        found = {m.id: m.state for m in (await t.listing((state,), since=cursor)).machines}
+        t.require(wanted.id in found, f"List({state.name}) since {cursor!r} misses {wanted.id}, which changed to it")
+        strange = [i for i, seen in found.items() if seen != state]
+        t.require(not strange, f"List({state.name}) since {cursor!r} returned {strange[:3]} in other states")
 
 
 async def thread_pages(t: Trial, cursor: bytes, whole: set[str], page_size: int) -> None:

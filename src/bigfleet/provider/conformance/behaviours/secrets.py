@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from google.protobuf.message import Message
 
 from bigfleet.provider.conformance.behaviours.failure import failing_configure
-from bigfleet.provider.conformance.registry import Family, Lane
+from bigfleet.provider.conformance.registry import Capability, Family, Lane
 from bigfleet.provider.conformance.reply import Code, Reply
 from bigfleet.provider.conformance.states import State
 from bigfleet.provider.conformance.subject import Subject
@@ -87,6 +87,18 @@ async def blob_never_logged(t: Trial) -> None:
     (await t.configure(t.ghost(), blob=blob)).answered()
     await t.machine.to_drained()
     t.require(not _found(marker, [t.provider_log()]), "the provider's log contains the bootstrap blob", _RULE)
+
+
+@SECRETS.behaviour("B1305", "BlobNeverOutlivesTheHost", capability=Capability.DELETE, profiles=("cloud",))
+async def blob_never_outlives_the_host(t: Trial) -> None:
+    """A slot whose host was bootstrapped, drained and deleted carries nothing of the blob: no label, no error."""
+    m = t.machine
+    marker = f"join-secret-{secrets.token_hex(12)}"
+    await m.to_idle()
+    await m.to_configured(blob=t.blob + f"# {marker}\n".encode())
+    await m.to_drained()
+    await m.to_deleted()
+    _clean_records(await _records(m, State.SPECULATIVE), marker)
 
 
 async def _records(m: Subject, state: State) -> list[Message]:

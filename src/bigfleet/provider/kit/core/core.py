@@ -40,6 +40,7 @@ from bigfleet.provider.kit.core.events import (
     Event,
     HostLost,
     Instruction,
+    InterruptionNoticed,
     LateSuccess,
     MachineBroken,
     NodeReady,
@@ -77,8 +78,10 @@ from bigfleet.provider.kit.core.refusals import (
     owned_by_another,
     readable,
     request_problem,
+    sold_out,
     unknown,
 )
+from bigfleet.provider.kit.core.soldout import SoldOutKinds
 
 __all__ = ["InstanceError", "Lifecycle", "Page", "Rules", "Snapshot", "StoryLine", "Timeouts"]
 
@@ -138,6 +141,7 @@ class Lifecycle:
         self._next_operation = max((row.number for row in kept.operations), default=0) + 1
         self._open: dict[str, _Open] = {}
         self._deadlines: list[tuple[float, str, str]] = []
+        self._sold_out = SoldOutKinds(self.machines.values())
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {
             CreateRequested: self._request,
             ConfigureRequested: self._request,
@@ -147,6 +151,7 @@ class Lifecycle:
             WorkFailed: self._work_failed,
             NodeReady: self._node_ready,
             HostLost: self._host_lost,
+            InterruptionNoticed: self._interruption_noticed,
             MachineBroken: self._machine_broken,
             Repaired: self._repaired,
             SlotsWithdrawn: self._slots_withdrawn,
@@ -220,11 +225,9 @@ class Lifecycle:
         """When the core next wants a `Tick`, or None."""
         while self._deadlines and not self._is_open(*self._deadlines[0][1:]):
             heapq.heappop(self._deadlines)
-        returning = self._fleet.next_return()
-        if not self._deadlines:
-            return returning
-        due = self._deadlines[0][0]
-        return due if returning is None else min(due, returning)
+        due = [self._deadlines[0][0]] if self._deadlines else []
+        due += [at for at in (self._fleet.next_return(), self._sold_out.next_return(self.machines)) if at is not None]
+        return min(due, default=None)
 
     def validate(self) -> None:
         """Raise AssertionError if any invariant is broken; tests call it after every event."""
@@ -267,6 +270,8 @@ class Lifecycle:
             return [Acknowledge(recorded, record)]
         if record.state != passage.before:
             return [out_of_position(record, kind)]
+        if kind is Kind.CREATE and (left := self._sold_out.left(record.shape, now)) > 0:
+            return [sold_out(record, left)]
         return self._accept(event, kind, record, now)
 
     def _accept(self, event: Request, kind: Kind, record: MachineRecord, now: float) -> list[Instruction]:
@@ -279,11 +284,18 @@ class Lifecycle:
             cluster, metadata, blob = event.cluster_id, dict(event.metadata), event.bootstrap_blob
         elif isinstance(event, DrainRequested):
             grace = event.grace_seconds
+        deadline = now + min(grace, LONGEST_GRACE) + float(getattr(self.rules.timeouts, kind))
         moved = replace(
-            record, state=PASSAGES[kind].during, operation_id=operation_id, cluster=cluster, metadata=metadata
+            record,
+            state=PASSAGES[kind].during,
+            operation_id=operation_id,
+            cluster=cluster,
+            metadata=metadata,
+            due=deadline,
+            grace_seconds=grace,
         )
         saved = self._put(moved, now, f"{kind} accepted")
-        deadline = self._begin(saved.machine, kind, now + min(grace, LONGEST_GRACE))
+        self._begin(saved.machine, kind, deadline)
         return [
             SaveOperation(record.id, kind, operation_id, number),
             saved,
@@ -302,7 +314,9 @@ class Lifecycle:
             return self._fail(record, "create failed: the backend returned no host", now)
         if opened.kind is Kind.CONFIGURE and self.rules.readiness_gate:
             opened.backend_done = True
-            return [ConfirmReady(record, opened.operation_id, opened.deadline)]
+            # Kept, so that a restart waits on instead of calling a host that is coming up a failure.
+            saved = self._put(replace(record, delivered=True), now, "blob delivered")
+            return [saved, ConfirmReady(saved.machine, opened.operation_id, opened.deadline)]
         return [self._settle(record, opened.kind, event, now)]
 
     def _node_ready(self, event: NodeReady, now: float) -> list[Instruction]:
@@ -316,13 +330,21 @@ class Lifecycle:
         record = self.machines.get(event.machine_id)
         if record is None or not self._is_open(event.machine_id, event.operation_id):
             return []
+        if event.retry_after > 0 and record.transition is Kind.CREATE:
+            until = now + event.retry_after
+            self._sold_out.add(record, until)
+            why = f"create failed: sold out, try again in {event.retry_after:g} s: {event.error}"
+            return self._fail(record, why, now, due=until)
         what = "node readiness" if self._open[record.id].backend_done else f"{record.transition} failed"
         return self._fail(record, f"{what}: {event.error or 'the backend gave no reason'}", now)
 
     def _settle(self, record: MachineRecord, kind: Kind, result: WorkDone, now: float) -> SaveMachine:
         del self._open[record.id]
-        settled = replace(record, state=PASSAGES[kind].after, operation_id="")
+        settled = replace(
+            record, state=PASSAGES[kind].after, operation_id="", due=0.0, grace_seconds=0, delivered=False
+        )
         if kind is Kind.CREATE:
+            self._sold_out.bought(record.shape)
             shape = record.shape
             if result.resources is not None:
                 shape = replace(shape, resources=pairs(result.resources))
@@ -332,13 +354,21 @@ class Lifecycle:
         elif kind is Kind.DRAIN:
             settled = replace(settled, cluster="", metadata=NO_METADATA)
         elif kind is Kind.DELETE:
-            settled = replace(settled, host=None, cluster="", metadata=NO_METADATA, slot=True)
+            settled = replace(settled, host=None, cluster="", metadata=NO_METADATA, slot=True, interruption_at=0.0)
         return self._put(settled, now, f"{kind} done")
 
-    def _fail(self, record: MachineRecord, error: str, now: float) -> list[Instruction]:
+    def _fail(self, record: MachineRecord, error: str, now: float, due: float = 0.0) -> list[Instruction]:
         opened = self._open.pop(record.id, None)
         stop: list[Instruction] = [StopWork(record.id, opened.operation_id, "failed")] if opened else []
-        failed = replace(record, state=MachineState.FAILED, last_error=readable(error), operation_id="")
+        failed = replace(
+            record,
+            state=MachineState.FAILED,
+            last_error=readable(error),
+            operation_id="",
+            due=due,
+            grace_seconds=0,
+            delivered=False,
+        )
         return [self._put(failed, now, "failed"), *stop]
 
     # ── what happens to hosts by themselves ──────────────────────────────────────────────────────────────────
@@ -348,6 +378,12 @@ class Lifecycle:
         if record is None or record.state == MachineState.SPECULATIVE:
             return []
         return self._remove(record, now, f"host lost: {event.reason}"[:200], now + self.rules.relist_after)
+
+    def _interruption_noticed(self, event: InterruptionNoticed, now: float) -> list[Instruction]:
+        record = self.machines.get(event.machine_id)
+        if record is None or record.host is None or record.interruption_at == event.at:
+            return []
+        return [self._put(replace(record, interruption_at=event.at), now, "interruption noticed")]
 
     def _machine_broken(self, event: MachineBroken, now: float) -> list[Instruction]:
         record = self.machines.get(event.machine_id)
@@ -381,9 +417,16 @@ class Lifecycle:
         for record in [r for r in self.machines.values() if r.transition is not None]:
             kind = record.transition
             assert kind is not None
-            deadline = self._begin(record, kind, now)
-            if event.reattach:
-                out.append(StartWork(kind, record, record.operation_id, deadline, reattach=True))
+            timeout = float(getattr(self.rules.timeouts, kind))
+            # Records of an earlier version do not say when they are due.
+            deadline = self._begin(record, kind, record.due or now + timeout)
+            if record.delivered:
+                self._open[record.id].backend_done = True
+                out.append(ConfirmReady(record, record.operation_id, deadline))
+            elif event.reattach:
+                left = max(0, min(record.grace_seconds, round(deadline - timeout - now)))
+                resumed = replace(record, grace_seconds=left)
+                out.append(StartWork(kind, resumed, record.operation_id, deadline, grace_seconds=left, reattach=True))
             else:
                 out += self._fail(record, f"{kind} transition interrupted by a provider restart", now)
         return out
@@ -396,6 +439,8 @@ class Lifecycle:
                 opened = self._open[machine_id]
                 what = "node readiness: " if opened.backend_done else ""
                 out += self._fail(self.machines[machine_id], f"{what}{opened.kind} timed out", now)
+            for record in self._sold_out.take_returning(self.machines, now):
+                out.append(self._put(_unbound(record, MachineState.SPECULATIVE, None), now, "may be tried again"))
             for record in self._fleet.take_returning(now):
                 if record.slot:
                     out.append(self._put(_unbound(record, MachineState.SPECULATIVE, None), now, "slot listed again"))
@@ -412,8 +457,7 @@ class Lifecycle:
         stop: list[Instruction] = [StopWork(record.id, opened.operation_id, cause)] if opened else []
         return [*self._fleet.remove(record, now, cause, relist_at), *stop]
 
-    def _begin(self, record: MachineRecord, kind: Kind, start: float) -> float:
-        deadline = start + float(getattr(self.rules.timeouts, kind))
+    def _begin(self, record: MachineRecord, kind: Kind, deadline: float) -> float:
         self._open[record.id] = _Open(kind, record.operation_id, deadline)
         heapq.heappush(self._deadlines, (deadline, record.id, record.operation_id))
         return deadline
@@ -433,4 +477,16 @@ _KIND_OF_REQUEST: Mapping[type, Kind] = {
 
 def _unbound(record: MachineRecord, state: MachineState, host: Host | None) -> MachineRecord:
     """The machine without binding, error or work."""
-    return replace(record, state=state, host=host, cluster="", metadata=NO_METADATA, last_error="", operation_id="")
+    return replace(
+        record,
+        state=state,
+        host=host,
+        cluster="",
+        metadata=NO_METADATA,
+        last_error="",
+        operation_id="",
+        due=0.0,
+        grace_seconds=0,
+        delivered=False,
+        interruption_at=0.0,
+    )

@@ -58,9 +58,12 @@ class WorkDone(Struct, frozen=True):
 
 
 class WorkFailed(Struct, frozen=True):
+    """The backend gave up. `retry_after` above 0: it has nothing of this kind left and may again after so long."""
+
     machine_id: str
     operation_id: str
     error: str
+    retry_after: float = 0.0
 
 
 class NodeReady(Struct, frozen=True):
@@ -75,6 +78,13 @@ class HostLost(Struct, frozen=True):
 
     machine_id: str
     reason: str = ""
+
+
+class InterruptionNoticed(Struct, frozen=True):
+    """The backend will take the host away at this instant; 0 takes an earlier notice back."""
+
+    machine_id: str
+    at: float
 
 
 class MachineBroken(Struct, frozen=True):
@@ -130,6 +140,7 @@ Event = (
     | WorkFailed
     | NodeReady
     | HostLost
+    | InterruptionNoticed
     | MachineBroken
     | Repaired
     | SlotsWithdrawn
@@ -245,6 +256,7 @@ class Refusal(StrEnum):
     FENCED = "fenced"
     UNKNOWN = "unknown"
     OUT_OF_POSITION = "out_of_position"
+    SOLD_OUT = "sold_out"
 
 
 class Refuse(Struct, frozen=True):

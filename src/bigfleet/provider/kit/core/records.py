@@ -123,6 +123,13 @@ class MachineRecord(Struct, frozen=True):
     revision: int = 0
     operation_id: str = ""
     slot: bool = True
+    # When the transition under way must have ended, or a machine that is sold out may be tried again; 0 for neither.
+    due: float = 0.0
+    grace_seconds: int = 0
+    # The blob reached the host and its node is waited for.
+    delivered: bool = False
+    # When the host will be taken away (a notice of the backend); 0 for nobody knows.
+    interruption_at: float = 0.0
 
     @property
     def instance_type(self) -> str:
@@ -167,6 +174,10 @@ class MachineRecord(Struct, frozen=True):
             revision,
             self.operation_id,
             self.slot,
+            self.due,
+            self.grace_seconds,
+            self.delivered,
+            self.interruption_at,
         )
 
     def violations(self) -> tuple[str, ...]:

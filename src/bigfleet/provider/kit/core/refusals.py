@@ -51,3 +51,8 @@ def readable(error: str) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def sold_out(record: MachineRecord, seconds: float) -> Refuse:
+    where = f" in {record.zone}" if record.zone else ""
+    return Refuse(Refusal.SOLD_OUT, f"{record.instance_type}{where} is sold out; try again in {seconds:.0f} s")
