@@ -79,5 +79,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         result.rollups,
         int(result.deferred),
         int(result.capped),
-        tuple(getattr(result, "aborted", ())),
+        tuple(result.aborted),
     )
