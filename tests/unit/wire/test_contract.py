@@ -166,6 +166,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("TransferOwnership", 1001): "transfer_id",
         ("InstructAck", 1000): "machine_ids",
         ("QuotaAllocation", 1000): "slots",
+        ("NeedView", 1000): "units",
     }
 
 

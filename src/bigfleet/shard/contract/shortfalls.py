@@ -1,7 +1,8 @@
 """Shortfalls as they are told: one per fingerprint, deficits summed, the oldest age; by priority, then age.
 
 The engine keeps one per row of demand, of which there may be many thousands; they are folded in columns and only what
-is told is rendered. A cluster or group is named where all rows of the fingerprint agree on it.
+is told is rendered. A cluster or group is named where all rows of the fingerprint agree on it. Counted demand is told
+per unit too, because units of two sizes do not add up.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 
 from bigfleet.engine.demand.rows import PLAIN
 from bigfleet.engine.outcome.shortfall import ShortfallBatch
+from bigfleet.engine.results import UnmetReason
 from bigfleet.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -40,6 +43,11 @@ class Short:
     escalated: bool
     topology_constrained: bool
     rows: int
+    # Where demand is counted: the unit, how many of it are missing, how many of those are on their way, and why.
+    min_unit: str = ""
+    units: int = 0
+    coming: int = 0
+    cause: UnmetReason = UnmetReason.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +61,17 @@ def folded(table: Rows[Shortfall] | Shorts) -> tuple[Short, ...]:
     """The table by fingerprint; to be called before the engine's next step."""
     if isinstance(table, Shorts):
         return table.items
-    found = _columns(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
+    found = _of_batch(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
     return tuple(sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode())))
 
 
 def _listed(rows: Iterable[Shortfall]) -> list[Short]:
-    found: dict[str, Short] = {}
+    found: dict[tuple[str, str], Short] = {}
     for row in rows:
         key = row.key
-        known = found.get(key.fingerprint)
-        found[key.fingerprint] = Short(
+        place = (key.fingerprint, key.min_unit if row.units else "")
+        known = found.get(place)
+        found[place] = Short(
             key.fingerprint,
             key.cluster if known is None or known.cluster == key.cluster else "",
             key.group if known is None or known.group == key.group else "",
@@ -73,8 +82,23 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
             row.escalated or (known is not None and known.escalated),
             row.topology_constrained or (known is not None and known.topology_constrained),
             1 if known is None else known.rows + 1,
+            place[1],
+            row.units + (0 if known is None else known.units),
+            row.coming + (0 if known is None else known.coming),
+            row.cause if known is None or known.since > row.since else known.cause,
         )
     return list(found.values())
+
+
+def _of_batch(batch: ShortfallBatch) -> list[Short]:
+    """Counted rows have more to tell than columns hold and are listed; sums are folded as they are."""
+    w = batch.needs.current
+    counted = w.c.counted[w.e.cluster[batch.entry]].astype(np.bool_)
+    if not counted.any():
+        return _columns(batch)
+    sums = structs.replace(batch, part=batch.part[~counted], entry=batch.entry[~counted])
+    units = structs.replace(batch, part=batch.part[counted], entry=batch.entry[counted])
+    return [*_columns(sums), *_listed(units.rows())]
 
 
 def _columns(batch: ShortfallBatch) -> list[Short]:

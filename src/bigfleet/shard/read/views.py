@@ -12,7 +12,7 @@ from bigfleet.shard.streams.codec import taints
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
 if TYPE_CHECKING:
-    from bigfleet.engine.results import Verdict
+    from bigfleet.engine.results import UnitParts, Verdict
     from bigfleet.shard.core.actions.emission import ActionTaken
     from bigfleet.shard.core.published import MachineView
     from bigfleet.shard.core.state.fleet import Record
@@ -46,6 +46,8 @@ def need_view(verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool) 
             for each in verdict.candidates
         ],
     )
+    if verdict.units is not None:
+        view.units.CopyFrom(_units(verdict.units))
     if blocked and (not verdict.satisfied or verdict.bootstraps + verdict.provisions):
         # The engine counts on machines that nobody can turn into nodes at the moment.
         view.satisfied = False
@@ -67,6 +69,20 @@ def need_view(verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool) 
     return view
 
 
+def _units(parts: UnitParts) -> shardread_pb2.NeedUnits:
+    return shardread_pb2.NeedUnits(
+        count=parts.count,
+        running=parts.running,
+        room=parts.room,
+        stranded=parts.stranded,
+        coming=parts.coming,
+        coming_until_unix_nanos=parts.coming_until,
+        acquired=parts.acquired,
+        awaiting=parts.awaiting,
+        missing=parts.missing,
+    )
+
+
 REASONS = {
     UnmetReason.NONE: "Satisfied.",
     UnmetReason.PRIORITY_STARVED: "Matching machines exist, but demand of equal or higher precedence holds them all.",
@@ -79,6 +95,9 @@ REASONS = {
     UnmetReason.ACQUISITION_HELD: "Nothing is acquired until every provider has listed and losses are confirmed.",
     UnmetReason.SUPPLY_BACKED_OFF: "Matching machines failed recently and are left alone for a while.",
     UnmetReason.AWAITING_DRAIN: "Machines are being drained for it.",
+    UnmetReason.AWAITING_NODE: "Machines for it are under way; their nodes have not appeared yet.",
+    UnmetReason.FRAGMENTATION: "Its cluster has as much free, but in pieces too small for a unit.",
+    UnmetReason.RISK_TOO_HIGH: "What is free is interrupted too often for what an interruption costs it.",
 }
 
 
@@ -141,7 +160,7 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
         fingerprint=taken.fingerprint,
         group=taken.group,
         reason=taken.reason,
-        beat=f"priority below {taken.preemptor_priority}" if taken.preemptor_priority else "",
+        beat=_beat(taken),
         grace_seconds=taken.grace_seconds,
         outcome=taken.outcome,
         error=taken.detail if taken.outcome != Outcome.SUCCESS else "",
@@ -152,6 +171,13 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
         made.instance_type = record.shape.instance_type
         made.zone = record.shape.zone
     return made
+
+
+def _beat(taken: ActionTaken) -> str:
+    """What it was better than: a lower priority, or the price of things as they were."""
+    if taken.preemptor_priority:
+        return f"priority below {taken.preemptor_priority}"
+    return taken.detail if taken.outcome == Outcome.SUCCESS else ""
 
 
 def operation_view(operation: Operation) -> shardread_pb2.ActionView:

@@ -47,6 +47,13 @@ def publish_gauges(metrics: ShardMetrics, published: Published, before: Publishe
     metrics.publish("provider_listed", {(each.name,): int(each.listed) for each in published.providers})
     metrics.publish("provider_machines", {(each.name,): each.machines for each in published.providers})
     metrics.publish("dollars_per_hour", published.dollars_per_hour)
+    metrics.publish("consolidation_open_moves", published.open_moves)
+    for name, by_cluster in (
+        ("consolidation_closing_nodes", published.closing),
+        ("consolidation_evictions_allowed", published.evictions),
+        ("fragmentation_dollars_per_hour", published.fragmented),
+    ):
+        metrics.publish(name, {(cluster,): amount for cluster, amount in by_cluster.items()})
 
 
 def _publish_shortfalls(metrics: ShardMetrics, published: Published) -> None:
