@@ -11,9 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bigfleet.engine.batches import Breaker, Conditions, DemandBatch, Ids, MachineBatch, Rollup, Shape, Stamp
+from bigfleet.engine.placement import Backoff, Move, Rest, RestKind
 from bigfleet.engine.policy import IdleHold, Policy
+from bigfleet.engine.results import NeedKey
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
@@ -23,6 +26,7 @@ from bigfleet.shard.contract.events import Audit, RunStep, Table
 from bigfleet.shard.recording.format import Recorder, RecordingError, read_recording, recording_header
 from bigfleet.shard.runtime.audit import AuditError, AuditLog
 from bigfleet.shard.runtime.journal import JournalError, JournalFile
+from tests.strategies.placed import counted, node, pods, reports
 
 INSTANT = 1_700_000_000_123_456_789
 
@@ -222,6 +226,43 @@ def test_a_recording_reads_back_what_the_engine_was_given(tmp_path: Path) -> Non
     assert (read_rollup.aggregate == given_rollup.aggregate).all() and read_rollup.overhead == given_rollup.overhead
     assert (first.demand.links, first.demand.forgotten) == (wanted.demand.links, wanted.demand.forgotten)
     assert (second.machines, second.demand, second.policy) == (None, None, Policy())
+
+
+def test_a_recording_reads_back_units_and_node_reports(tmp_path: Path) -> None:
+    path = tmp_path / "run.rec"
+    row = pods("c", 4, running=1, cpu=2, domains={"rack-1": 3}, exclusive=("port",))
+    counted_rollup = counted("c", row, version=2**40)
+    told = reports("c", node("m-1", profiles=("fp",), groups=("g",), cpu=2, closing_since=7, version=9, pinned=True))
+    batch = DemandBatch([counted_rollup], streams=("c",), confirmed=(("d", 8),), reports=[told])
+    plain = recorded_step(1)
+    assert plain.machines is not None
+    machines = structs.replace(plain.machines, deadline=np.array([3, 0], np.int64))
+    conditions = Conditions(
+        backoffs=(Backoff("c", "p", "m5", "z", 3, 99, NeedKey("c", "fp", "", "cpu=1")),),
+        rests=(Rest("m-1", RestKind.CLOSE, 9),),
+        moves=(Move("c", ("m-1",), "m-2", 1, 2),),
+        evictions=(("c", 3),),
+    )
+    recorder = Recorder(path, shard_id="shard-0", epoch=4, started=INSTANT)
+    recorder.write(RunStep(1, INSTANT, machines, batch, Policy(), conditions))
+    recorder.close()
+    [read] = read_recording(path)
+    again = tmp_path / "again.rec"
+    second = Recorder(again, shard_id="shard-0", epoch=4, started=INSTANT)
+    second.write(read)  # type: ignore[arg-type]
+    second.close()
+    assert again.read_bytes() == path.read_bytes(), "what was read is what was written"
+    assert read.conditions == conditions
+    assert read.demand is not None and read.demand.streams == ("c",) and read.demand.confirmed == (("d", 8),)
+    back, given = read.demand.rollups[0].counted, counted_rollup.counted
+    assert back is not None and given is not None
+    assert (back.mirror_version, back.domain_units, back.exclusive) == (2**40, given.domain_units, given.exclusive)
+    assert back.stranded.tolist() == [3] and back.stranded.dtype == np.int32
+    [report] = read.demand.reports
+    assert report.ids[0] == "m-1" and report.loads == tuple(told.loads) and report.pinned.tolist() == [True]
+    assert (report.used == told.used).all() and report.closing_since.tolist() == [7]
+    assert read.machines is not None and read.machines.deadline is not None
+    assert read.machines.deadline.tolist() == [3, 0]
 
 
 def test_a_torn_recording_gives_its_whole_steps(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +16,9 @@ import pytest
 from bigfleet.shard.contract.events import Table
 from bigfleet.wire import capacity_pb2, shard_pb2
 from tests.strategies.placing_client import PlacingClient, placing
-from tools.processes import INTERPRETED, LocalFleet, Program
+from tools.processes import LocalFleet
 from tools.waiting import until
 
-ROOT = Path(__file__).parents[2]
 # Everything that takes minutes in life takes a moment here; what it waits for is the same.
 SETTINGS: dict[str, Any] = {
     "cycle-interval": "200ms",
@@ -41,7 +38,6 @@ SETTINGS: dict[str, Any] = {
     "refused-rest": "2s",
     "idle-hold-on-demand": "0",
     "shutdown-grace": "1s",
-    "placement": True,
 }
 
 
@@ -73,10 +69,7 @@ OFFERS = [
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     folder = tmp_path_factory.mktemp("placement")
-    environment = {**INTERPRETED, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
-    made = LocalFleet(folder, {"provider": "fake", "offerings": OFFERS}, SETTINGS, environment=environment)
-    argv = [sys.executable, "-m", "tests.strategies.oracle_shard", str(folder / "shard.yaml")]
-    made.shard = Program("shard", argv, folder, environment)
+    made = LocalFleet(folder, {"provider": "fake", "offerings": OFFERS}, SETTINGS)
     made.start()
     try:
         yield made

@@ -60,12 +60,14 @@ REMEDIES = {
     shardread_pb2.UNMET_REASON_ACQUISITION_HELD: "none needed once providers have listed; /readyz names those missing",
     shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "none needed: they are tried again; `actions` tells why they failed",
     shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "repair the bootstrap template of its cluster's operator",
+    shardread_pb2.UNMET_REASON_AWAITING_NODE: "none needed: its machines are under way",
 }
 
 # How an action ended; the codes are those of the metrics and the audit log.
 OUTCOMES = {
     "success": "success",
     "cancelled": "taken back",
+    "refused": "refused: pods would have no room",
     "suppressed": "held: paused",
     "dryrun": "dry run",
     "inventory_miss": "machine was gone",
@@ -90,6 +92,20 @@ SOURCES = {
 
 def amounts(resources: Mapping[str, str]) -> str:
     return spoken_amounts(resources) or "-"
+
+
+def units(parts: shardread_pb2.NeedUnits, until: str = "") -> str:
+    """Where the units of a need are: `12 wanted: 8 run, 1 has room, 2 are coming until …, 1 is missing`."""
+    told = (
+        (parts.running, "runs", "run", ""),
+        (parts.room, "has room", "have room", ""),
+        (parts.coming, "is coming", "are coming", f" until {until}" if until else ""),
+        (parts.acquired, "gets a machine now", "get machines now", ""),
+        (parts.awaiting, "waits for a drain", "wait for a drain", ""),
+        (parts.missing, "is missing", "are missing", ""),
+    )
+    where = [f"{number} {one if number == 1 else several}{more}" for number, one, several, more in told if number]
+    return f"{parts.count} wanted: {', '.join(where)}" if where else f"{parts.count} wanted"
 
 
 def with_reasons_in_words(text: str) -> str:

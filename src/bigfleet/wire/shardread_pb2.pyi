@@ -93,6 +93,8 @@ class _ActionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActionKind
     ACTION_KIND_RECLAIM: _ActionKind.ValueType  # 3
     ACTION_KIND_PREEMPT: _ActionKind.ValueType  # 4
     ACTION_KIND_DELETE: _ActionKind.ValueType  # 5
+    ACTION_KIND_CLOSE: _ActionKind.ValueType  # 6
+    ACTION_KIND_REOPEN: _ActionKind.ValueType  # 7
 
 class ActionKind(_ActionKind, metaclass=_ActionKindEnumTypeWrapper):
     """Additions."""
@@ -103,6 +105,8 @@ ACTION_KIND_PROVISION: ActionKind.ValueType  # 2
 ACTION_KIND_RECLAIM: ActionKind.ValueType  # 3
 ACTION_KIND_PREEMPT: ActionKind.ValueType  # 4
 ACTION_KIND_DELETE: ActionKind.ValueType  # 5
+ACTION_KIND_CLOSE: ActionKind.ValueType  # 6
+ACTION_KIND_REOPEN: ActionKind.ValueType  # 7
 Global___ActionKind: _TypeAlias = ActionKind  # noqa: Y015
 
 @_typing.final
@@ -205,6 +209,7 @@ class NeedView(_message.Message):
     MATCHING_SUPPLY_FIELD_NUMBER: _builtins.int
     PREEMPTION_FIELD_NUMBER: _builtins.int
     SAME_CANDIDATES_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
     SOLD_OUT_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     arrival_unix_nanos: _builtins.int
@@ -234,6 +239,10 @@ class NeedView(_message.Message):
         """best first"""
 
     @_builtins.property
+    def units(self) -> Global___NeedUnits:
+        """of clusters that report placement"""
+
+    @_builtins.property
     def sold_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what would serve it and is sold out at the moment, in words"""
 
@@ -258,15 +267,66 @@ class NeedView(_message.Message):
         matching_supply: Global___MatchingSupply | None = ...,
         preemption: Global___PreemptionSummary | None = ...,
         same_candidates: _abc.Iterable[Global___DomainCoverage] | None = ...,
+        units: Global___NeedUnits | None = ...,
         sold_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["matching_supply", b"matching_supply", "need", b"need", "preemption", b"preemption", "residual_deficit", b"residual_deficit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["matching_supply", b"matching_supply", "need", b"need", "preemption", b"preemption", "residual_deficit", b"residual_deficit", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "unmet_reason", b"unmet_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NeedView: _TypeAlias = NeedView  # noqa: Y015
+
+@_typing.final
+class NeedUnits(_message.Message):
+    """Where the units of a need are: count = running + room + stranded, stranded = coming + acquired + awaiting + missing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    STRANDED_FIELD_NUMBER: _builtins.int
+    COMING_FIELD_NUMBER: _builtins.int
+    COMING_UNTIL_UNIX_NANOS_FIELD_NUMBER: _builtins.int
+    ACQUIRED_FIELD_NUMBER: _builtins.int
+    AWAITING_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    running: _builtins.int
+    room: _builtins.int
+    """not bound yet, but a ready node has room"""
+    stranded: _builtins.int
+    coming: _builtins.int
+    """will fit on machines under way"""
+    coming_until_unix_nanos: _builtins.int
+    """0 where nothing comes or nothing has a deadline"""
+    acquired: _builtins.int
+    """on machines taken in the last cycle"""
+    awaiting: _builtins.int
+    """on machines that are being drained"""
+    missing: _builtins.int
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        running: _builtins.int = ...,
+        room: _builtins.int = ...,
+        stranded: _builtins.int = ...,
+        coming: _builtins.int = ...,
+        coming_until_unix_nanos: _builtins.int = ...,
+        acquired: _builtins.int = ...,
+        awaiting: _builtins.int = ...,
+        missing: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquired", b"acquired", "awaiting", b"awaiting", "coming", b"coming", "coming_until_unix_nanos", b"coming_until_unix_nanos", "count", b"count", "missing", b"missing", "room", b"room", "running", b"running", "stranded", b"stranded"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NeedUnits: _TypeAlias = NeedUnits  # noqa: Y015
 
 @_typing.final
 class MatchingSupply(_message.Message):

@@ -19,7 +19,7 @@ MINUTE = 60.0
 def placing(**settings: Any) -> World:
     """Hours pass in these tests, so the shard looks half as often as it would."""
     seldom = {"cycle_interval": round(20e9), "reconcile_interval": round(20e9), "transition_poll_interval": 0}
-    world = World(config=test_config(placement=True, **{**seldom, **settings}))
+    world = World(config=test_config(**{**seldom, **settings}))
     world.provider.work[CallKind.CREATE] = 20
     return world
 
@@ -48,7 +48,7 @@ def test_a_cluster_that_tells_sums_is_served_by_sums_beside_one_that_counts() ->
 
 
 def test_counts_are_not_read_where_placement_is_switched_off() -> None:
-    world = World(config=test_config())
+    world = World(config=test_config(placement=False))
     world.provider.several(4, "s", S.IDLE)
     cluster = PlacingOperator(world, "c")
     cluster.start(1, 3)

@@ -10,7 +10,7 @@ import typer
 
 from bigfleet.cli import words
 from bigfleet.cli.commands import NotFoundError
-from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, either
+from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, clock, either
 from bigfleet.cli.flags import A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_data
 from bigfleet.model.machine import MachineState
@@ -106,6 +106,8 @@ def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
         missing = words.amounts(view.residual_deficit.resources)
         yield f"{who} wants {wanted} and {'has none of it' if missing == wanted else f'lacks {missing}'}"
         yield f"  why      {explanation.reason}"
+    if view.HasField("units"):
+        yield f"  units    {words.units(view.units, clock(view.units.coming_until_unix_nanos))}"
     yield from (f"  asks     {each}" for each in (words.constraints(view.need), words.penalties(view.need)) if each)
     yield from (f"  has      {line}" for line in _has(explanation.granted))
     if explanation.granted:

@@ -8,7 +8,18 @@ import typer
 
 from bigfleet.cli import words
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, at, either, gathered
+from bigfleet.cli.ctl.shard_calls import (
+    DEFAULT_SHARD,
+    Caller,
+    Limit,
+    Shard,
+    Timeout,
+    as_json,
+    at,
+    clock,
+    either,
+    gathered,
+)
 from bigfleet.cli.flags import HALF_A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_records
 from bigfleet.model.machine import MachineState
@@ -42,8 +53,9 @@ def needs(
 ) -> None:
     """List what clusters want, in the order the shard serves them, and what they got in its last cycle.
 
-    MACHINES serve it, BINDING are being given to it, BUYING are being bought for it. Ask `bigfleetctl explain` why a
-    need is unmet.
+    UNITS tells, where a cluster says what has no room, how many units run, have room on a node, are coming and are
+    missing. MACHINES serve it, BINDING are being given to it, BUYING are being bought for it. Ask `bigfleetctl explain`
+    why a need is unmet.
     """
     request = shardread_pb2.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
@@ -167,6 +179,7 @@ def _need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
         "CLUSTER": view.cluster_id,
         "PRIORITY": view.need.priority,
         "WANTS": words.amounts(view.need.aggregate_resources),
+        "UNITS": words.units(view.units, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
         "MACHINES": view.claimed_machine_count,
         "BINDING": view.bootstrap_count,
         "BUYING": view.provision_count,

@@ -82,6 +82,11 @@ def as_json(message: Message) -> dict[str, Any]:
     return made
 
 
+def clock(nanos: int) -> str:
+    """A time of day for people; empty for none."""
+    return datetime.fromtimestamp(nanos // 10**9, UTC).strftime("%H:%M:%SZ") if nanos else ""
+
+
 def at(nanos: int) -> str:
     """A time for people; a dash for none."""
     return datetime.fromtimestamp(nanos // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if nanos else "-"

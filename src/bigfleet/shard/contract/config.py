@@ -177,7 +177,7 @@ class ShardConfig:
     loss_confirm_interval: int = duration(5, "list again after so long to confirm a large loss")
     read_concurrency: int = setting(_whole, 32, "Gets in flight per provider")
 
-    placement: bool = setting(_switch, False, "serve clusters that say what has no room by units, not by sums")
+    placement: bool = setting(_switch, True, "serve clusters that say what has no room by units, not by sums")
     consolidate: bool = setting(
         _switch, True, "close and replace nodes of such clusters whose pods cost less elsewhere"
     )

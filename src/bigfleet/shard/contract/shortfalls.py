@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 
 from bigfleet.engine.demand.rows import PLAIN
 from bigfleet.engine.outcome.shortfall import ShortfallBatch
@@ -60,7 +61,7 @@ def folded(table: Rows[Shortfall] | Shorts) -> tuple[Short, ...]:
     """The table by fingerprint; to be called before the engine's next step."""
     if isinstance(table, Shorts):
         return table.items
-    found = _columns(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
+    found = _of_batch(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
     return tuple(sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode())))
 
 
@@ -87,6 +88,17 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
             row.cause if known is None or known.since > row.since else known.cause,
         )
     return list(found.values())
+
+
+def _of_batch(batch: ShortfallBatch) -> list[Short]:
+    """Counted rows have more to tell than columns hold and are listed; sums are folded as they are."""
+    w = batch.needs.current
+    counted = w.c.counted[w.e.cluster[batch.entry]].astype(np.bool_)
+    if not counted.any():
+        return _columns(batch)
+    sums = structs.replace(batch, part=batch.part[~counted], entry=batch.entry[~counted])
+    units = structs.replace(batch, part=batch.part[counted], entry=batch.entry[counted])
+    return [*_columns(sums), *_listed(units.rows())]
 
 
 def _columns(batch: ShortfallBatch) -> list[Short]:

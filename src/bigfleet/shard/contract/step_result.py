@@ -83,5 +83,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         int(result.deferred),
         int(result.capped),
         {each.transfer: victims_for(engine.copy(), each, wanted.policy, wanted.now) for each in wanted.victims},
-        tuple(getattr(result, "aborted", ())),
+        tuple(result.aborted),
     )

@@ -99,4 +99,9 @@ class Published:
     # (cluster, fingerprint) → why machines cannot be bootstrapped for it at the moment.
     blocked: Mapping[tuple[str, str], str] = field(default_factory=dict)
     actions: tuple[ActionTaken, ...] = ()
+    open_moves: int = 0
+    # Of clusters that report placement: nodes closed to new pods, pods that may be evicted, dollars for unused room.
+    closing: Mapping[str, int] = field(default_factory=dict)
+    evictions: Mapping[str, int] = field(default_factory=dict)
+    fragmented: Mapping[str, float] = field(default_factory=dict)
     result: StepResult | None = None

@@ -109,6 +109,10 @@ class ReadModel:
             ),
             blocked={need: rest.why for need, rest in state.need_rests.items() if rest.until > state.now},
             actions=tuple(self.emission.last),
+            open_moves=sum(1 for _ in self.consolidation.moves),
+            closing=self.placement.reports.closing,
+            evictions=dict(self.placement.evictions.allowed()),
+            fragmented=self.placement.reports.unused_dollars,
             result=last.result,
         )
 

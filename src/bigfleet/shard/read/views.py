@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from bigfleet.engine.batches import Shape
-    from bigfleet.engine.results import Verdict
+    from bigfleet.engine.results import UnitParts, Verdict
     from bigfleet.model.profile import Profile
     from bigfleet.model.resources import Resources
     from bigfleet.shard.core.actions.emission import ActionTaken
@@ -59,6 +59,8 @@ def need_view(
         ],
         sold_out=sold_out,
     )
+    if verdict.units is not None:
+        view.units.CopyFrom(_units(verdict.units))
     if blocked and (not verdict.satisfied or verdict.bootstraps + verdict.provisions):
         # The engine counts on machines that nobody can turn into nodes at the moment.
         view.satisfied = False
@@ -88,6 +90,20 @@ def sold_out_for(profile: Profile, unit: Resources, sold_out: Iterable[tuple[Sha
             yield f"{shape.instance_type} in {shape.zone or 'no zone'} of {shape.provider}, tried again in {again}s"
 
 
+def _units(parts: UnitParts) -> shardread_pb2.NeedUnits:
+    return shardread_pb2.NeedUnits(
+        count=parts.count,
+        running=parts.running,
+        room=parts.room,
+        stranded=parts.stranded,
+        coming=parts.coming,
+        coming_until_unix_nanos=parts.coming_until,
+        acquired=parts.acquired,
+        awaiting=parts.awaiting,
+        missing=parts.missing,
+    )
+
+
 REASONS = {
     UnmetReason.NONE: "Satisfied.",
     UnmetReason.PRIORITY_STARVED: "Matching machines exist, but demand of equal or higher precedence holds them all.",
@@ -100,6 +116,9 @@ REASONS = {
     UnmetReason.ACQUISITION_HELD: "Nothing is acquired until every provider has listed and losses are confirmed.",
     UnmetReason.SUPPLY_BACKED_OFF: "Matching machines failed recently and are left alone for a while.",
     UnmetReason.AWAITING_DRAIN: "Machines are being drained for it.",
+    UnmetReason.AWAITING_NODE: "Machines for it are under way; their nodes have not appeared yet.",
+    UnmetReason.FRAGMENTATION: "Its cluster has as much free, but in pieces too small for a unit.",
+    UnmetReason.RISK_TOO_HIGH: "What is free is interrupted too often for what an interruption costs it.",
 }
 
 
@@ -162,7 +181,7 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
         fingerprint=taken.fingerprint,
         group=taken.group,
         reason=taken.reason,
-        beat=f"priority below {taken.preemptor_priority}" if taken.preemptor_priority else "",
+        beat=_beat(taken),
         grace_seconds=taken.grace_seconds,
         outcome=taken.outcome,
         error=taken.detail if taken.outcome != Outcome.SUCCESS else "",
@@ -173,6 +192,13 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
         made.instance_type = record.shape.instance_type
         made.zone = record.shape.zone
     return made
+
+
+def _beat(taken: ActionTaken) -> str:
+    """What it was better than: a lower priority, or the price of things as they were."""
+    if taken.preemptor_priority:
+        return f"priority below {taken.preemptor_priority}"
+    return taken.detail if taken.outcome == Outcome.SUCCESS else ""
 
 
 def operation_view(operation: Operation) -> shardread_pb2.ActionView:

@@ -55,6 +55,13 @@ def publish_gauges(
         since = {each.name: each.last_complete or published.started for each in published.providers}
         metrics.publish("provider_list_age_seconds", {(name,): max(0, now - at) / SECOND for name, at in since.items()})
     metrics.publish("dollars_per_hour", published.dollars_per_hour)
+    metrics.publish("consolidation_open_moves", published.open_moves)
+    for name, by_cluster in (
+        ("consolidation_closing_nodes", published.closing),
+        ("consolidation_evictions_allowed", published.evictions),
+        ("fragmentation_dollars_per_hour", published.fragmented),
+    ):
+        metrics.publish(name, {(cluster,): amount for cluster, amount in by_cluster.items()})
 
 
 def _publish_shortfalls(metrics: ShardMetrics, published: Published) -> None:

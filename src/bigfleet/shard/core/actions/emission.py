@@ -154,7 +154,7 @@ class Emission:
         if action.kind in CLOSINGS:
             closed = self._consolidation.turn(action, record)
             if closed is not None:
-                self._refuse(action, cycle, closed)
+                self._refuse(action, cycle, closed, detail=f"costs ${record.shape.price:.3f}/h")
             return closed is not None
         if not self._applies(executor, record, action):
             return False
@@ -266,7 +266,7 @@ class Emission:
             )
         self._refuse(action, cycle, Outcome.DRY_RUN if dry else Outcome.SUPPRESSED, counted=False)
 
-    def _refuse(self, action: Action, cycle: int, outcome: Outcome, *, counted: bool = True) -> None:
+    def _refuse(self, action: Action, cycle: int, outcome: Outcome, *, counted: bool = True, detail: str = "") -> None:
         if counted:
             self._state.turn.count(OUTCOMES, _KINDS[action.kind], outcome)
         self._audit(
@@ -282,6 +282,7 @@ class Emission:
                 action.grace_seconds,
                 action.preemptor_priority,
                 outcome,
+                detail,
             )
         )
 

@@ -21,11 +21,10 @@ from bigfleet.engine.placement import Load, NodeBatch
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.contract.outcomes import Level
+from bigfleet.shard.core.state.counts import MICRO
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, CONFIGURING, DRAINING, FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from bigfleet.shard.contract.events import NodeReported
     from bigfleet.shard.core.state.state import ShardState
 
@@ -71,6 +70,9 @@ class NodeReports:
         # What the engine heard last of each, and those it has to be told of once more.
         self._told: dict[str, NodeReported] = {}
         self._again: set[str] = set()
+        # (Closing, millionths of a dollar an hour for unused room) of each node, and their sums by cluster.
+        self._counted: dict[str, tuple[int, int]] = {}
+        self._figures: dict[str, list[int]] = {}
 
     def reported(self, cluster: str, event: NodeReported) -> None:
         """One of the cluster's own machines, by a stream that reports placement."""
@@ -80,6 +82,7 @@ class NodeReports:
         before = self._last.get(machine)
         self._last[machine] = event
         self._of.setdefault(cluster, {})[machine] = None
+        self._count(cluster, machine, event)
         laid = self._laid.get(machine)
         if laid is not None and (event.closing_since > 0) == (laid.closing_since > 0):
             del self._laid[machine]
@@ -136,13 +139,33 @@ class NodeReports:
             return event if event.closing_since else replace(event, closing_since=laid.closing_since)
         return replace(event, closing_since=0, mirror_version=UNSEEN)
 
-    def of_cluster(self, cluster: str) -> list[NodeReported]:
-        """Every report in force, by machine."""
-        return [event for machine in sorted(self._of.get(cluster, ())) if (event := self.on(machine)) is not None]
+    @property
+    def closing(self) -> dict[str, int]:
+        """Nodes closed to new pods, by cluster."""
+        return {cluster: int(figures[0]) for cluster, figures in sorted(self._figures.items())}
 
     @property
-    def clusters(self) -> Iterable[str]:
-        return self._of.keys()
+    def unused_dollars(self) -> dict[str, float]:
+        """By cluster, dollars an hour for what used nodes have left of the resource they have least left of."""
+        return {cluster: figures[1] / MICRO for cluster, figures in sorted(self._figures.items())}
+
+    def _count(self, cluster: str, machine: str, event: NodeReported | None) -> None:
+        """The node counts as this report has it from now on; None is one that is gone."""
+        sums = self._figures.setdefault(cluster, [0, 0])
+        before = self._counted.pop(machine, (0, 0))
+        after = (0, 0)
+        if event is not None:
+            after = self._counted[machine] = (int(event.closing_since > 0), round(self._unused(machine) * MICRO))
+        for place in (0, 1):
+            sums[place] += after[place] - before[place]
+
+    def _unused(self, machine: str) -> float:
+        record, event = self._state.fleet.machines.get(machine), self._last[machine]
+        if record is None or event.empty or not event.used:
+            return 0.0
+        total = dict(event.allocatable) or dict(record.shape.allocatable.items())
+        shares = [amount / total[name] for name, amount in event.used if total.get(name) and name != "pods"]
+        return record.shape.price * (1.0 - min(1.0, max(shares, default=1.0)))
 
     @property
     def waiting(self) -> bool:
@@ -175,6 +198,11 @@ class NodeReports:
         known = {machine for machines in self._of.values() for machine in machines}
         assert known == self._last.keys(), "node reports and their clusters disagree"
         assert self._laid.keys() <= known, "something is laid over a report that is not there"
+        for cluster, sums in self._figures.items():
+            counted = [self._counted[machine] for machine in self._of[cluster]]
+            assert sums == [sum(each[0] for each in counted), sum(each[1] for each in counted)], (
+                "figures are out of step"
+            )
         assert self._told.keys() <= known, "the engine has heard of a node that nobody reports"
         waiting = {machine for machines in self._waiting.values() for machine in machines}
         assert waiting <= known, "a report waits that is not there"
@@ -207,6 +235,7 @@ class NodeReports:
 
     def _forget(self, cluster: str, machine: str) -> None:
         del self._last[machine]
+        self._count(cluster, machine, None)
         self._told.pop(machine, None)
         self._again.discard(machine)
         self._laid.pop(machine, None)
@@ -214,6 +243,7 @@ class NodeReports:
         del members[machine]
         if not members:
             del self._of[cluster]
+            del self._figures[cluster]
         waiting = self._waiting.get(cluster)
         if waiting is not None:
             waiting.pop(machine, None)
