@@ -34,6 +34,9 @@ PLACEMENT = "placement"
 OPERATOR_CAPABILITIES = (DRAIN_REPORTS, RECLAIM_CANCEL, RESYNC_END, ACK_OUTCOMES, NODE_REPORTS, REFERRALS)
 # Trailing metadata of FAILED_PRECONDITION: the host:port that serves what was asked for.
 REDIRECT = "bigfleet-redirect"
+# Trailers of a coordinator's listings: the leader's term, and instructions shards have not answered yet.
+LEADER_TERM = "bigfleet-term"
+PENDING_INSTRUCTIONS = "bigfleet-pending-instructions"
 
 # Label keys a provider must not publish: the machine has fields for them.
 RESERVED_MACHINE_LABELS = frozenset(
