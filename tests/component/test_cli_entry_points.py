@@ -68,7 +68,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 # Groups that only hold commands of their own.
-GROUPS = {*ENTRIES, "bigfleetctl certs", "bigfleetctl snapshot"}
+_NOUNS = ("certs", "snapshot", "shards", "domains", "clusters", "quotas", "providers", "reports")
+GROUPS = {*ENTRIES, *(f"bigfleetctl {noun}" for noun in _NOUNS)}
 LEAVES = {path: command for path, command in commands() if path not in GROUPS}
 
 

@@ -38,6 +38,9 @@ REDIRECT = "bigfleet-redirect"
 REASON = "bigfleet-reason"
 SOLD_OUT = "sold-out"
 THROTTLED = "throttled"
+# Trailers of a coordinator's listings: the leader's term, and instructions shards have not answered yet.
+LEADER_TERM = "bigfleet-term"
+PENDING_INSTRUCTIONS = "bigfleet-pending-instructions"
 
 # Label keys a provider must not publish: the machine has fields for them.
 RESERVED_MACHINE_LABELS = frozenset(

@@ -1066,9 +1066,12 @@ class InstructAck(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MACHINE_IDS_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
     instruction_id: _builtins.str
     outcome: Global___InstructAck.Outcome.ValueType
     reason: _builtins.str
+    provider: _builtins.str
+    """whose machines those are; two providers may use one id"""
     @_builtins.property
     def machine_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what the shard chose for a selector"""
@@ -1080,10 +1083,11 @@ class InstructAck(_message.Message):
         outcome: Global___InstructAck.Outcome.ValueType = ...,
         reason: _builtins.str = ...,
         machine_ids: _abc.Iterable[_builtins.str] | None = ...,
+        provider: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instruction_id", b"instruction_id", "machine_ids", b"machine_ids", "outcome", b"outcome", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instruction_id", b"instruction_id", "machine_ids", b"machine_ids", "outcome", b"outcome", "provider", b"provider", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

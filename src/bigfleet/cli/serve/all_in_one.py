@@ -1,4 +1,4 @@
-"""`bigfleet all-in-one`: a shard and a pretend provider in one process on loopback, for developing against.
+"""`bigfleet all-in-one`: coordinator, shard and a pretend provider in one process on loopback, for developing against.
 
 The rails are those of production; only the machines are pretended.
 """
@@ -6,7 +6,8 @@ The rails are those of production; only the machines are pretended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,8 @@ import typer
 
 from bigfleet.cli.commands import CommandError, leave
 from bigfleet.cli.flags import LogFormatOption, LogLevel
+from bigfleet.coordinator.server.settings import CoordinatorSettings
+from bigfleet.coordinator.stores.store import StoreError
 from bigfleet.model.machine import CapacityType
 from bigfleet.provider.fake.catalogue import Catalogue, load_catalogue
 from bigfleet.provider.fake.control import require_local_address
@@ -70,9 +73,17 @@ def all_in_one(
     provider_control: Annotated[
         str, typer.Option(help="Address for `bigfleet fake-provider inject`; empty is off.", metavar="ADDR")
     ] = "",
-    data_dir: Annotated[Path, typer.Option(help="The shard's journal goes to shard/ in here.", metavar="DIR")] = Path(
-        "bigfleet-data"
-    ),
+    coordinator_listen: Annotated[
+        str, typer.Option(help="Address of the coordinator; 0 runs without one.", metavar="HOST:PORT")
+    ] = "127.0.0.1:7790",
+    coordinator_metrics_addr: Annotated[
+        str, typer.Option(help="The coordinator's /metrics and health; 0 is off.", metavar="HOST:PORT")
+    ] = "127.0.0.1:8790",
+    coordinator_id: Annotated[str, typer.Option(help="The coordinator's name.")] = "node-1",
+    raft_bind: Annotated[str, typer.Option(help="Accepted and without effect.", hidden=True)] = "",
+    data_dir: Annotated[
+        Path, typer.Option(help="Journal and state go to shard/ and coordinator/ in here.", metavar="DIR")
+    ] = Path("bigfleet-data"),
     shard_id: Annotated[str, typer.Option(help="Stable shard id.")] = "shard-0",
     catalogue: Annotated[
         Path | None,
@@ -81,17 +92,22 @@ def all_in_one(
     log_format: LogFormatOption = LogFormat.AUTO,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run a shard and a pretend provider in one process, on loopback and in plaintext, until interrupted.
+    """Run a coordinator, a shard and a pretend provider in one process, on loopback, until interrupted.
 
-    There is no coordinator in here yet: the shard owns every machine, and the flags --coordinator-listen,
-    --coordinator-metrics-addr, --coordinator-id and --raft-bind of the reference do not exist. The pretend machines are
-    forgotten at the end; the shard's journal is kept.
+    The shard owns every machine, because it is the only one; others may join: `bigfleet shard --coordinator-addr
+    127.0.0.1:7790`. The pretend machines are forgotten at the end; the shard's journal and the coordinator's state are
+    kept.
     """
     configure(log_format=log_format, level=log_level)
     require_local_address(shard_listen, "--shard-listen")
     require_local_address(provider_listen, "--provider-listen")
-    if shard_metrics_addr != "0":
-        require_local_address(shard_metrics_addr, "--shard-metrics-addr")
+    for address, flag in (
+        (shard_metrics_addr, "--shard-metrics-addr"),
+        (coordinator_listen, "--coordinator-listen"),
+        (coordinator_metrics_addr, "--coordinator-metrics-addr"),
+    ):
+        if address != "0":
+            require_local_address(address, flag)
     try:
         chosen = load_catalogue(catalogue) if catalogue is not None else dev_catalogue()
     except CatalogueError as error:
@@ -103,30 +119,62 @@ def all_in_one(
         "metrics-addr": shard_metrics_addr,
         "data-dir": str(data_dir / "shard"),
     }
+    coordinator = CoordinatorSettings(
+        listen=coordinator_listen,
+        metrics_addr=coordinator_metrics_addr,
+        id=coordinator_id,
+        data_dir=data_dir / "coordinator",
+    )
     # Imported late: the engine's kernels take seconds to import, which help and refusals need not wait for.
     from bigfleet.shard.contract.config import ConfigError
     from bigfleet.shard.process import run_shard
     from bigfleet.shard.runtime.journal import JournalError
 
     try:
-        code = run_until_signal(lambda stop: _run(run_shard, provider, settings, stop))
-    except (ConfigError, JournalError) as error:
+        code = run_until_signal(lambda stop: _run(run_shard, provider, coordinator, settings, stop))
+    except (ConfigError, JournalError, StoreError) as error:
         raise CommandError(str(error)) from error
     leave(code)
 
 
 async def _run(
-    run_shard: Callable[..., Awaitable[None]], pretended: FakeSettings, settings: dict[str, str], stop: asyncio.Event
+    run_shard: Callable[..., Awaitable[None]],
+    pretended: FakeSettings,
+    coordinator: CoordinatorSettings,
+    settings: dict[str, str],
+    stop: asyncio.Event,
 ) -> None:
     from bigfleet.shard.settings import settings_from
 
     provider = FakeProcess(pretended)
     await provider.start()
     try:
-        process, core = settings_from({**settings, "provider": [f"{PROVIDER}={provider.address}"]})
-        await run_shard(process, core, stop)
+        async with _coordinating(coordinator) as address:
+            given: dict[str, object] = {**settings, "provider": [f"{PROVIDER}={provider.address}"]}
+            if address:
+                given["coordinator-addr"] = address
+            process, core = settings_from(given)
+            await run_shard(process, core, stop)
     finally:
         await provider.stop()
+
+
+@asynccontextmanager
+async def _coordinating(settings: CoordinatorSettings) -> AsyncIterator[str]:
+    """The address of a coordinator that runs meanwhile; empty when there is to be none."""
+    if settings.listen == "0":
+        yield ""
+        return
+    from bigfleet.coordinator.server.process import CoordinatorProcess
+
+    async with CoordinatorProcess.opened(settings) as process:
+        stop = asyncio.Event()
+        serving = asyncio.create_task(process.serve(stop))
+        try:
+            yield process.address
+        finally:
+            stop.set()
+            await serving
 
 
 def _offering(name: str, instance_type: str, kind: CapacityType, price: float, size: dict[str, str]) -> Offering:

@@ -137,6 +137,7 @@ class Release(Struct, frozen=True):
 
     transfer: str
     machines: tuple[str, ...]
+    provider: str = ""
 
 
 class Adopt(Struct, frozen=True):

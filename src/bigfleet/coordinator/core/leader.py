@@ -166,7 +166,7 @@ class Leader:
             self.instructions.done(shard.generation, ack.instruction)
             if not ack.machines:
                 self._rest(transfer.donor, transfer.recipient, transfer.shape, _tier(transfer), now)
-            return [do.Release(transfer.id, ack.machines)]
+            return [do.Release(transfer.id, ack.machines, ack.provider)]
         if ack.outcome is Outcome.REJECTED_STALE:
             return []
         # A drain takes as long as its pods do: the deadline bounds it, not the number of attempts.
@@ -193,7 +193,7 @@ class Leader:
         ):
             self._rest(drain.donor, drain.recipient, drain.shape, 3, now)
             return []
-        return [do.Propose(self._named(_after(drain, ack.machines), now, self.policy.drain_within))]
+        return [do.Propose(self._named(_after(drain, ack), now, self.policy.drain_within))]
 
     def _assignment_answered(self, shard: Shard, ack: Ack, now: int) -> list[do.Command]:
         tables = self.state.tables
@@ -259,15 +259,15 @@ def _tier(transfer: Transfer) -> int:
     return 2 if transfer.speculative else 1
 
 
-def _after(drain: Drain, machines: tuple[str, ...]) -> Transfer:
+def _after(drain: Drain, ack: Ack) -> Transfer:
     return Transfer(
         id="",
         phase=Phase.PROPOSED,
         donor=drain.donor,
         recipient=drain.recipient,
-        provider=drain.provider,
+        provider=drain.provider or ack.provider,
         selector=replace(drain.selector, count=0),
-        machines=tuple(sorted(machines)),
+        machines=tuple(sorted(ack.machines)),
         shape=drain.shape,
         priority=drain.priority,
         units=drain.units,

@@ -37,6 +37,7 @@ class Ack(Struct, frozen=True, gc=False):
     outcome: Outcome
     reason: str = ""
     machines: tuple[str, ...] = ()
+    provider: str = ""
 
 
 class ReportedCluster(Struct, frozen=True, gc=False):

@@ -53,6 +53,8 @@ def release(tables: Tables, command: do.Release) -> None:
     if not machines:
         call_off(tables, do.CallOff(transfer.id))
         return
+    # Only the donor knows whose machines it chose where nobody named a provider.
+    transfer = replace(transfer, provider=transfer.provider or command.provider)
     _check_released(tables, transfer, machines)
     withheld = {transfer.donor}
     before = [tables.holding(transfer.provider, machine) for machine in machines]

@@ -45,6 +45,7 @@ def report_of(message: coordinator_pb2.ShardReport) -> Report:
                 _OUTCOMES.get(ack.outcome, Outcome.UNSPECIFIED),
                 ack.reason,
                 tuple(ack.machine_ids),
+                ack.provider,
             )
             for ack in message.instruction_acks
         ),

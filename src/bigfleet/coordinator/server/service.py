@@ -22,7 +22,7 @@ from bigfleet.coordinator.server import listings
 from bigfleet.coordinator.server.answers import providers_to_wire, rails_to_wire
 from bigfleet.coordinator.snapshots.document import Snapshot, verify
 from bigfleet.coordinator.stores.store import StoreError
-from bigfleet.model.names import REDIRECT
+from bigfleet.model.names import LEADER_TERM, PENDING_INSTRUCTIONS, REDIRECT
 from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, Kind, peer_identity
 from bigfleet.wire import capacity_pb2, coordinator_pb2
 
@@ -243,6 +243,8 @@ class CoordinatorService:
             await tenure.committer.settled()
         except StoreError as error:
             await _abort(context, grpc.StatusCode.UNAVAILABLE, f"{rpc}: {error}")
+        pending = f"{sum(tenure.pending.values()):.0f}"
+        context.set_trailing_metadata(((LEADER_TERM, str(tenure.term)), (PENDING_INSTRUCTIONS, pending)))
         return tenure
 
     async def _require(self, context: Context, rpc: str, role: str, *allowed: Identity | None) -> None:

@@ -143,12 +143,13 @@ class AckOutcome(IntEnum):
 
 
 class Ack(Struct, frozen=True):
-    """What became of an instruction, told with every report until one got through."""
+    """What became of an instruction, told with every report until one got through; machines are of one provider."""
 
     instruction: str
     outcome: AckOutcome
     reason: str = ""
     machines: tuple[str, ...] = ()
+    provider: str = ""
 
 
 class VictimQuestion(Struct, frozen=True):

@@ -44,6 +44,7 @@ def ack_to_wire(ack: say.Ack) -> coordinator_pb2.InstructAck:
         outcome=coordinator_pb2.InstructAck.Outcome.ValueType(int(ack.outcome)),
         reason=ack.reason,
         machine_ids=ack.machines,
+        provider=ack.provider,
     )
 
 

@@ -51,6 +51,27 @@ class Standing:
     providers: Sequence[str] = ()
 
 
+def report_message(
+    standing: Standing, *, shard_id: str, cycle: int, epoch: int, advertise: str, now: int
+) -> coordinator_pb2.ShardReport:
+    """A report; `cycle` counts those of this process from one."""
+    return coordinator_pb2.ShardReport(
+        shard_id=shard_id,
+        cycle=cycle,
+        timestamp_unix_nanos=now,
+        shard_epoch=epoch,
+        summary=standing.summary,
+        shortfalls=standing.shortfalls,
+        instruction_acks=[ack_to_wire(ack) for ack in standing.acks],
+        shard_address=advertise,
+        clusters=standing.clusters,
+        capabilities=CAPABILITIES,
+        ownership_version=standing.ownership_version,
+        highest_term=standing.highest_term,
+        providers=standing.providers,
+    )
+
+
 class CoordinatorLink:
     """Reports for ever; `run` never raises for anything a coordinator does."""
 
@@ -129,20 +150,13 @@ class CoordinatorLink:
     async def _sent(self, standing: Standing) -> coordinator_pb2.ReportAck:
         if self._channel is None:
             self._channel = self._dial(self._address)
-        report = coordinator_pb2.ShardReport(
+        report = report_message(
+            standing,
             shard_id=self._shard_id,
             cycle=self._reports,
-            timestamp_unix_nanos=self._clock(),
-            shard_epoch=self._epoch,
-            summary=standing.summary,
-            shortfalls=standing.shortfalls,
-            instruction_acks=[ack_to_wire(ack) for ack in standing.acks],
-            shard_address=self._advertise,
-            clusters=standing.clusters,
-            capabilities=CAPABILITIES,
-            ownership_version=standing.ownership_version,
-            highest_term=standing.highest_term,
-            providers=standing.providers,
+            epoch=self._epoch,
+            advertise=self._advertise,
+            now=self._clock(),
         )
         stub = coordinator_pb2_grpc.CoordinatorStub(self._channel)
         answer: coordinator_pb2.ReportAck = await stub.ReportShard(report, timeout=self._deadline)

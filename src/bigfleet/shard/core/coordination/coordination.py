@@ -136,8 +136,12 @@ class Coordination:
             self._asked.setdefault(wanted.transfer, {})[name] = None
             self._drains.ask(wanted)
 
-    def _answer(self, name: str, outcome: AckOutcome, reason: str = "", machines: tuple[str, ...] = ()) -> None:
-        self._acks[name] = Ack(name, outcome, reason, machines)
+    def _answer(
+        self, name: str, outcome: AckOutcome, reason: str = "", machines: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        """Machines as (provider, id), all of one provider."""
+        provider = machines[0][0] if machines else ""
+        self._acks[name] = Ack(name, outcome, reason, tuple(id for _, id in machines), provider)
         self._state.turn.emit(ReportNow())
 
     def _remember(self, name: str) -> None:

@@ -60,10 +60,10 @@ class CrossDrains:
             if table == Table.OWNERSHIP and key.startswith(ROW):
                 self._enter(key.removeprefix(ROW), _read(row))
 
-    def answer(self, transfer: str) -> tuple[str, ...] | None:
+    def answer(self, transfer: str) -> tuple[tuple[str, str], ...] | None:
         """What a drain took, None if it was not decided yet."""
         taken = self._taken.get(transfer)
-        return None if taken is None else tuple(id for _, id in taken.machines)
+        return None if taken is None else taken.machines
 
     def ask(self, wanted: DrainFor) -> None:
         """To be decided with the next step."""
@@ -134,6 +134,8 @@ class CrossDrains:
         machines = self._state.fleet.machines
         known = [(machines[key], grace) for key, grace in ranked if key in machines]
         fits = [(record, grace) for record, grace in known if self._may_go(record, wanted)]
+        # An answer names machines by id, and ids are a provider's own.
+        fits = [(record, grace) for record, grace in fits if record.provider == fits[0][0].provider]
         return fits[: len(wanted.machines) or wanted.selector.count]
 
     def _may_go(self, record: Record, wanted: DrainFor) -> bool:

@@ -23,7 +23,7 @@ ROW = "transfer/"
 
 # Provider and the provider's own id.
 Name = tuple[str, str]
-Answer = tuple[AckOutcome, str, tuple[str, ...]]
+Answer = tuple[AckOutcome, str, tuple[Name, ...]]
 
 
 class Releases:
@@ -49,7 +49,7 @@ class Releases:
             return AckOutcome.ACCEPTED, "", ()
         known = self._notes.get(asked.transfer)
         if known is not None:
-            return AckOutcome.ACCEPTED, "", tuple(id for _, id in known)
+            return AckOutcome.ACCEPTED, "", known
         proposed = self._ownership.transfer(asked.transfer)
         if proposed is None or proposed.phase != Phase.PROPOSED:
             return AckOutcome.FAILED, f"transfer {asked.transfer} is not proposed in the table this shard has", ()
@@ -58,9 +58,10 @@ class Releases:
         chosen = self._named(asked) if asked.machines else self._selected(asked.selector, _wanted(asked))
         if chosen is None:
             return AckOutcome.FAILED, "some of the machines are not free yet", ()
-        if chosen:
-            self._note(asked.transfer, tuple((record.provider, record.id) for record in chosen))
-        return AckOutcome.ACCEPTED, "", tuple(record.id for record in chosen)
+        names = tuple((record.provider, record.id) for record in of_one_provider(chosen))
+        if names:
+            self._note(asked.transfer, names)
+        return AckOutcome.ACCEPTED, "", names
 
     def compare(self) -> None:
         """A table arrived: notes it replaces, or whose transfer was called off, are over."""
@@ -97,7 +98,7 @@ class Releases:
         """Free machines of a kind, those first that this shard would use last: the dearest, the latest ids."""
         fits = [record for record in self._state.fleet.all() if self._fits(record, selector, wanted)]
         fits.sort(key=lambda record: (record.shape.price, record.key), reverse=True)
-        return fits[: selector.count]
+        return of_one_provider(fits)[: selector.count]
 
     def _fits(self, record: Record, selector: Selector, wanted: MachineState) -> bool:
         shape = record.shape
@@ -118,6 +119,11 @@ class Releases:
         """Whether the id alone names it."""
         others = (each for each in self._state.config.providers if each != record.provider)
         return all(self._state.fleet.find(each, record.id) is None for each in others)
+
+
+def of_one_provider(records: list[Record]) -> list[Record]:
+    """Those of the first one's: an answer names machines by id, and ids are a provider's own."""
+    return [record for record in records if record.provider == records[0].provider]
 
 
 def _wanted(asked: LetGo) -> MachineState:
