@@ -108,11 +108,7 @@ def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, r
                 continue
             seen += 1
             more = min(waiting, fits(b, left, 0, token, ride, cls))
-            if (
-                more > 0
-                and open_to(w, b, rules, at, ride, cls)
-                and risk_of(w, b.t.dollars[at], cls) < b.q.value[ride]
-            ):
+            if more > 0 and open_to(w, b, rules, at, ride, cls) and risk_of(w, b.t.dollars[at], cls) < b.q.value[ride]:
                 b.s.portion[filled] = ride
                 b.s.units[filled] = more
                 filled += 1
@@ -388,4 +384,6 @@ def find_scarce(w: World, b: Book, rules: PlacementRules, turns: int) -> None:
             most = fits(b, b.s.left, 0, -1, q, cls)
             b.blocks.asked[block] += (wanted + most - 1) // most
     for block in range(b.by_tier[BUY], b.by_tier[BUY + 1]):
-        b.blocks.scarce[block] = 1 if b.blocks.asked[block] > 0 and b.blocks.asked[block] >= unclaimed(w, b, block) else 0
+        b.blocks.scarce[block] = (
+            1 if b.blocks.asked[block] > 0 and b.blocks.asked[block] >= unclaimed(w, b, block) else 0
+        )

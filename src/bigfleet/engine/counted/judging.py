@@ -9,7 +9,7 @@ from bigfleet.engine.decide.victims import BLOCKS, Victims, Weights
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.fleet.cells import CONFIGURED
 from bigfleet.engine.fleet.members import order_members
-from bigfleet.engine.fleet.placing import Slots
+from bigfleet.engine.fleet.placing import KEPT, Slots
 from bigfleet.engine.kernels.jit import U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.nodes.reports import AS_EXCESS, BY_REPORT, PINNED, Reports, judgement, row_of
@@ -102,7 +102,7 @@ def _judge_cell(
             v.priority[at] = priority
             v.interruption[at] = interruption
             v.reclamation[at] = reclamation
-        if not mark[slot] & SPARED:
+        if not mark[slot] & SPARED and not slots.flags[slot] & KEPT:
             block_of[m] = at
             v.n[at] += 1
     for block in range(first, v.meta[BLOCKS]):

@@ -164,9 +164,7 @@ def usable(w: World, b: Book, rules: PlacementRules, t: int, q: int, which: int,
 
 
 @inner
-def _look(
-    w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, key: int, dom: int, found: int
-) -> int:
+def _look(w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, key: int, dom: int, found: int) -> int:
     """Adds a lot to those found if it holds a unit."""
     cls = b.lots.cls[lot]
     if b.lots.n[lot] == 0 or b.lots.closed[lot] != 0 or not matches(w, b, t, cls):
@@ -321,4 +319,3 @@ def open_remainder(w: World, b: Book, rules: PlacementRules, lot: int) -> None:
     if count > rules.remainders:
         note_lot(b, worst)
         b.lots.closed[worst] = 1
-

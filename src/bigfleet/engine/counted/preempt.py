@@ -191,9 +191,7 @@ def _put_on_draining(w: World, b: Book, rules: PlacementRules, t: int, q: int, c
 
 
 @kernel
-def choose_victims(
-    w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int
-) -> None:
+def choose_victims(w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int) -> None:
     """P32 for one turn. `FULL` tells whether it has to go on with more room."""
     kind = b.t.kind[t]
     if kind == GANG:
@@ -217,7 +215,16 @@ def choose_victims(
 
 @inner
 def _place_on_victims(
-    w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int, q: int, key: int, dom: int
+    w: World,
+    b: Book,
+    v: Victims,
+    r: Ranked,
+    weights: Weights,
+    rules: PlacementRules,
+    t: int,
+    q: int,
+    key: int,
+    dom: int,
 ) -> None:
     if v.meta[VICTIM_BLOCKS] == 0 or deficit(b, q) == 0:
         return

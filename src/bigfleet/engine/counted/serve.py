@@ -66,9 +66,7 @@ def is_done(b: Book, t: int) -> bool:
 
 
 @inner
-def _serve_portion(
-    w: World, b: Book, rules: PlacementRules, t: int, q: int, riders: bool, key: int, dom: int
-) -> None:
+def _serve_portion(w: World, b: Book, rules: PlacementRules, t: int, q: int, riders: bool, key: int, dom: int) -> None:
     place(w, b, rules, t, q, ALL, key, dom)
     while deficit(b, q) > 0 and b.meta[FULL] == 0:
         if no_room(b):
@@ -104,9 +102,7 @@ def _buy_in_a_domain(w: World, b: Book, rules: PlacementRules, t: int, q: int) -
     while asks(sort, b.s.lot):
         x = sort[LATER]
         y = sort[EARLIER]
-        sort[ANSWER] = b.s.count[x] < b.s.count[y] or (
-            b.s.count[x] == b.s.count[y] and w.dom.rank[x] < w.dom.rank[y]
-        )
+        sort[ANSWER] = b.s.count[x] < b.s.count[y] or (b.s.count[x] == b.s.count[y] and w.dom.rank[x] < w.dom.rank[y])
     for i in range(count):
         dom = b.s.lot[i]
         most = may_take(b, t, dom, least)

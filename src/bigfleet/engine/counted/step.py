@@ -5,7 +5,7 @@ Owns no rule: it finds what a step has to look at, gives kernels room, and tells
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +18,8 @@ from bigfleet.engine.counted.book import (
     DROPPED,
     FULL,
     LOOSE,
-    MEMBERS,
     MOST_TOKENS,
+    PAID_DRAINING,
     PAID_EMPTY,
     PAID_IDLE,
     PODS,
@@ -40,26 +40,37 @@ from bigfleet.engine.counted.book import (
     zeros,
 )
 from bigfleet.engine.counted.buying import find_scarce
+from bigfleet.engine.counted.closing import clear_parking, close_turns
 from bigfleet.engine.counted.coming import place_on_coming
+from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
 from bigfleet.engine.counted.preempt import await_draining, choose_victims
 from bigfleet.engine.counted.serve import drop_superfluous, finish_assign, place_leftovers, serve_turns
-from bigfleet.engine.counted.supply import draining_machines, find_coming, list_draining, make_blocks, make_lots, sort_machines
-from bigfleet.engine.counted.turns import Lacking, find_lacking, take_turns
+from bigfleet.engine.counted.supply import (
+    draining_machines,
+    find_coming,
+    list_draining,
+    make_blocks,
+    make_lots,
+    sort_machines,
+)
+from bigfleet.engine.counted.turns import Lacking, take_turns
 from bigfleet.engine.counted.worth import price_units
 from bigfleet.engine.decide.victims import Ranked, Victims, Weights
 from bigfleet.engine.decide.world import World
-from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN
-from bigfleet.engine.fleet.cells import CREATING, OWNER_IDLE, OWNER_SPECULATIVE
-from bigfleet.engine.kernels.jit import I4, U1
+from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
+from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.kernels.columns import grown
+from bigfleet.engine.kernels.jit import I4
 from bigfleet.engine.policy import Policy
-from bigfleet.engine.results import ActionKind
+from bigfleet.engine.results import NeedKey
 
 if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog
     from bigfleet.engine.demand.demand import Demand
     from bigfleet.engine.fleet.fleet import Fleet
     from bigfleet.engine.nodes.nodes import Nodes
+    from bigfleet.engine.nodes.standing import Standing
 
 _NONE = np.zeros(0, np.int32)
 
@@ -78,7 +89,10 @@ class CountedStep:
         self.book: Book
         self.portions = lacking.portions
         self.believed: dict[int, bool] = {}
+        # Turns whose cluster may acquire at all; a gang that rests may not.
+        self.hopes: NDArray[np.bool_] = np.zeros(len(lacking.entries), bool)
         self.turn_of: dict[int, int] = {}
+        self._taken_by: dict[int, tuple[int, int, int]] | None = None
 
     # ---- beginning -------------------------------------------------------------------------------------------------
 
@@ -91,13 +105,13 @@ class CountedStep:
         nodes: Nodes,
         policy: Policy,
         conditions: Conditions,
+        standing: Standing,
         fresh: NDArray[np.bool_],
-        moving: U1,
         closing: NDArray[np.int32],
         empty: NDArray[np.int32],
     ) -> World:
-        """Makes the book. `fresh` is by cluster, `moving` by slot; `closing` are machines tier (a) may reopen, `empty`
-        those tier (d) may take."""
+        """Makes the book. `fresh` is by cluster; `closing` are machines tier (a) may reopen, `empty` those tier (d) may
+        take."""
         w = world()
         t, q, uni, tokens = take_turns(w, self.lacking, demand, catalog)
         catalog.rank_domains()
@@ -109,6 +123,7 @@ class CountedStep:
         able = np.array(
             [bool(fresh[cluster]) and self.believed[cluster] for cluster in t.cluster[:count].tolist()], np.uint8
         )
+        self.hopes = (able != 0) & conditions.acquire
         gangs = w.e.kind[self.entries] == GANG
         parked = gangs & ((w.e.flags[self.entries] & PARKED) != 0)
         t.able[:count] = able & ~parked
@@ -126,7 +141,7 @@ class CountedStep:
             t=t, q=q, lots=made_with(Lots, lots, left=width),
             blocks=made_with(Blocks, blocks, spare=width),
             bought=made_with(Purchases, 2 * count + 16),
-            kinds=kinds, shut=self._backoffs(catalog, fleet, demand, w, conditions),
+            kinds=kinds, shut=self._backoffs(catalog, fleet, w, standing),
             s=made_with(Scratch, size, left=width)._replace(
                 block=zeros(max(size, blocks, free)), portion=zeros(self.rules.riders + 2),
                 units=np.zeros(self.rules.riders + 2, np.int64), left=np.zeros((2, width), np.int64),
@@ -151,7 +166,7 @@ class CountedStep:
         found, token_of, left = zeros(len(young)), zeros(len(young)), np.zeros((max(1, len(young)), width), np.int64)
         of_sums = self._texts_of_sums(w, catalog, fleet, demand, young)
         n = find_coming(
-            w, b, nodes.r, young, len(young), served, of_sums, nodes.loads.tokens_of, moving, now, found, token_of,
+            w, b, nodes.r, young, len(young), served, of_sums, nodes.loads.tokens_of, now, found, token_of,
             left,
         )  # fmt: skip
         make_lots(w, b, found[:n], token_of[:n], left[:n], chains)
@@ -214,31 +229,23 @@ class CountedStep:
         made[: len(token)], after[: len(token)] = token, following
         return chains, made, after, most, len(token)
 
-    def _backoffs(self, catalog: Catalog, fleet: Fleet, demand: Demand, w: World, conditions: Conditions) -> Backoffs:
-        now = self.rules.now
+    def _backoffs(self, catalog: Catalog, fleet: Fleet, w: World, standing: Standing) -> Backoffs:
         found: list[tuple[int, int, int]] = []
-        offers = {offer: number for number, offer in enumerate(catalog.offers)} if conditions.backoffs else {}
-        keys: dict[tuple[str, str, str, str], int] | None = None
-        for each in conditions.backoffs:
-            cluster = fleet.cluster_index.get(each.cluster)
-            offer = offers.get((each.provider, each.instance_type, each.zone, each.capacity_type))
-            if now >= each.until or cluster is None or offer is None:
+        keys: dict[NeedKey, int] | None = None
+        for (cluster, offer), each in standing.backoffs.items():
+            if each.every:
+                found.append((cluster, offer, -1))
                 continue
-            turn = -1
-            if each.row is not None:
-                if keys is None:
-                    keys = self._keys(catalog, fleet, w)
-                row = each.row
-                turn = keys.get((row.cluster, row.fingerprint, row.group, row.min_unit), -2)
-            if turn != -2:
-                found.append((cluster, offer, turn))
+            if keys is None:
+                keys = self._keys(catalog, fleet, w)
+            found += [(cluster, offer, keys[key]) for key in each.rows if key in keys]
         shut: Backoffs = made_with(Backoffs, len(found))
         shut.cluster[:] = -1
         for at, (cluster, offer, turn) in enumerate(found):
             shut.cluster[at], shut.offer[at], shut.turn[at] = cluster, offer, turn
         return shut
 
-    def _keys(self, catalog: Catalog, fleet: Fleet, w: World) -> dict[tuple[str, str, str, str], int]:
+    def _keys(self, catalog: Catalog, fleet: Fleet, w: World) -> dict[NeedKey, int]:
         texts = catalog.texts.texts
         found = {}
         for turn, entry in enumerate(self.entries.tolist()):
@@ -247,7 +254,7 @@ class CountedStep:
                 amounts = w.parts.unit[int(w.e.part[entry])]
                 names = sorted((catalog.resources[d], int(amounts[d])) for d in np.nonzero(amounts)[0].tolist())
                 unit = ",".join(f"{name}={amount}" for name, amount in names)
-            key = (
+            key = NeedKey(
                 fleet.clusters[int(w.e.cluster[entry])],
                 texts[int(w.p.text[w.e.prof[entry]])],
                 texts[int(w.e.group[entry])],
@@ -303,14 +310,7 @@ class CountedStep:
     def short(self) -> NDArray[np.int64]:
         """Turns that may preempt and lack something."""
         b, count = self.book, len(self.entries)
-        q = b.q
-        missing = (q.stranded - q.coming - q.acquired - q.awaiting)[: self.portions]
-        lacking = np.zeros(count, bool)
-        # A gang that no host may hold has no portion left that counts, and lacks all of it.
-        for turn in range(count):
-            first, n = int(b.t.first[turn]), int(b.t.n[turn])
-            lacking[turn] = n == 0 or bool(missing[first : first + n].any())
-        return np.nonzero(lacking & (b.t.able[:count] != 0))[0]
+        return np.array([turn for turn in np.nonzero(b.t.able[:count])[0].tolist() if self.lacks(turn)], np.int64)
 
     def await_draining(self, w: World, v: Victims, turn: int) -> Victims:
         await_draining(w, self.book, v, self.rules, turn)
@@ -330,7 +330,7 @@ class CountedStep:
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
-    def acquisitions(self, w: World) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+    def acquisitions(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
         """What was taken for entries: tier, machine and turn; per turn reopened ones, empty ones of others, Idle ones,
         then purchases, each in the order taken. Draining machines are nobody's action."""
         b = self.book
@@ -348,9 +348,79 @@ class CountedStep:
         order = np.lexsort((rank[tier], turn))
         return tier[order], slot[order], turn[order]
 
+    def busy(self) -> set[int]:
+        """Machines that were reopened, or taken from other clusters."""
+        return set(np.nonzero(self.book.mark & SPARED)[0].tolist())
+
+    @property
+    def taken_by(self) -> dict[int, tuple[int, int, int]]:
+        """By turn: machines taken in all, of them Idle ones and purchases."""
+        if self._taken_by is None:
+            b = self.book
+            found: dict[int, tuple[int, int, int]] = {}
+            made = int(b.meta[PURCHASES])
+            for turn, tier, n in zip(
+                *(c[:made].tolist() for c in (b.bought.turn, b.bought.tier, b.bought.n)), strict=True
+            ):
+                if tier != PAID_DRAINING:
+                    had = found.get(turn, (0, 0, 0))
+                    found[turn] = (had[0] + n, had[1] + n * (tier == PAID_IDLE), had[2] + n * (tier == BUY))
+            self._taken_by = found
+        return self._taken_by
+
+    def close(self, w: World, clusters: int) -> None:
+        """After Preempt: what every part lacks, and which gangs are hopeless (R3.8)."""
+        count, b = len(self.entries), self.book
+        close_turns(w, b, count)
+        stuck = [
+            turn
+            for turn in np.nonzero(self.hopes & (w.e.kind[self.entries] == GANG))[0].tolist()
+            if not b.t.ok[turn] and not self.taken_by.get(turn, (0,))[0] and self.lacks(turn)
+        ]
+        entries = self.entries[stuck]
+        since = w.e.parked_since[entries].copy()
+        clear_parking(w, clusters)
+        w.e.parked_since[entries] = np.where(since == NO_TIME, self.rules.now, since)
+
+    def lacks(self, turn: int) -> bool:
+        """Whether something of a turn was not found; a gang that no host may hold has no portion and lacks all."""
+        q, first, n = self.book.q, int(self.book.t.first[turn]), int(self.book.t.n[turn])
+        mine = slice(first, first + n)
+        found = q.coming[mine] + q.acquired[mine] + q.awaiting[mine]
+        return n == 0 or bool((q.stranded[mine] > found).any())
+
     @property
     def dropped(self) -> NDArray[np.int32]:
         """Machines the second pass gave back and nobody took again."""
         b, count = self.book, int(self.book.meta[DROPPED])
         return b.dropped[:count][b.dropped_cell[:count] >= 0]
 
+
+def runs(sums: NDArray[np.int64], turns: NDArray[np.int64]) -> Iterator[tuple[bool, int, int]]:
+    """Stretches of entries of one kind in the order of service, given the ranks of both in their own order: whether
+    they are turns, and the first and last of them."""
+    both = np.concatenate((sums, turns), axis=1)
+    order = np.lexsort(both[::-1])
+    are_turns = order >= sums.shape[1]
+    at = [0, 0]
+    bounds = np.append(np.nonzero(np.diff(are_turns))[0] + 1, len(order))
+    first = 0
+    for last in bounds.tolist() if len(order) else ():
+        kind = bool(are_turns[first])
+        yield kind, at[kind], at[kind] + last - first
+        at[kind] += last - first
+        first = last
+
+
+def more_takes(v: Victims) -> Victims:
+    """Twice the room for what is taken from victims."""
+    size = 2 * len(v.take_n)
+    return v._replace(
+        take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
+        take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
+    )  # fmt: skip
+
+
+def in_order(ranks: NDArray[np.int64], sums: NDArray[np.int32], turns: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Entries of both kinds in the order of service, given their ranks behind each other."""
+    return np.concatenate((sums, turns))[np.lexsort(ranks[::-1])]

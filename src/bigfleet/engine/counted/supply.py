@@ -4,6 +4,8 @@ P20). Found once per step, by kernels over what is listed as young, loose, drain
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,12 +27,12 @@ from bigfleet.engine.counted.book import (
 from bigfleet.engine.counted.worth import room_into
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.fleet.cells import (
-
     OWNER_DRAINING,
     OWNER_IDLE,
     OWNER_SPECULATIVE,
 )
 from bigfleet.engine.fleet.members import sort_slots
+from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.kernels.ids import Ids
 from bigfleet.engine.kernels.jit import I4, I8M, U1, inner, kernel
 from bigfleet.engine.nodes.reports import EMPTY, Reports, row_of
@@ -58,7 +60,7 @@ def left_into(w: World, b: Book, r: Reports, slot: int, cluster: int, into: I8M,
 
 @kernel
 def find_coming(
-    w: World, b: Book, r: Reports, young: I4, count: int, served: U1, of_sums: U1, tokens_of: I4, moving: U1, now: int,
+    w: World, b: Book, r: Reports, young: I4, count: int, served: U1, of_sums: U1, tokens_of: I4, now: int,
     slots: I4, token: I4, left: I8M,
 ) -> int:  # fmt: skip
     """Machines under way to clusters that take turns, and those that name none; what each has left."""
@@ -66,7 +68,7 @@ def find_coming(
     for i in range(count):
         slot = young[i]
         cluster = b.slots.cluster[slot]
-        if (b.slots.deadline[slot] != 0 and now >= b.slots.deadline[slot]) or moving[slot] != 0:
+        if (b.slots.deadline[slot] != 0 and now >= b.slots.deadline[slot]) or b.slots.flags[slot] & KEPT:
             continue
         token[found] = 0
         if cluster < 0:
@@ -106,7 +108,7 @@ def make_lots(
     rank[order] = np.arange(count, dtype=np.int32)
     cls = w.cells.cls[b.slots.cell[slots]]
     cluster = b.slots.cluster[slots]
-    keys = [rank[slots], *(left[:, d] for d in range(left.shape[1])), token, cls, cluster]
+    keys: list[NDArray[Any]] = [rank[slots], *(left[:, d] for d in range(left.shape[1])), token, cls, cluster]
     by_lot = np.lexsort(keys)
     differs = np.zeros(count, bool)
     differs[0] = True

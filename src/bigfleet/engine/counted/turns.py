@@ -123,7 +123,9 @@ def fill_turns(w: World, t: Turns, q: Portions, count: int, last_plain: I4) -> i
     return at
 
 
-def take_turns(w: World, lacking: Lacking, demand: Demand, catalog: Catalog) -> tuple[Turns, Portions, Universes, dict[int, frozenset[str]]]:
+def take_turns(
+    w: World, lacking: Lacking, demand: Demand, catalog: Catalog
+) -> tuple[Turns, Portions, Universes, dict[int, frozenset[str]]]:
     """Turns with their portions, the units spreads have in each domain, and tokens by portion."""
     count, width = len(lacking.entries), w.rows.unit.shape[1]
     t: Turns = made_with(Turns, count)
@@ -147,7 +149,9 @@ def take_turns(w: World, lacking: Lacking, demand: Demand, catalog: Catalog) -> 
         entry, cluster = int(t.entry[turn]), int(t.cluster[turn])
         said = demand.sparse(demand.fleet.clusters[cluster])
         first = int(w.e.part[entry])
-        rows = [int(w.parts.row[part]) - int(w.c.start[cluster]) for part in range(first, first + int(w.e.parts[entry]))]
+        rows = [
+            int(w.parts.row[part]) - int(w.c.start[cluster]) for part in range(first, first + int(w.e.parts[entry]))
+        ]
         there: dict[str, int] = {}
         for row in rows:
             for domain, amount in said.domains.get(row, {}).items():

@@ -14,8 +14,8 @@ from bigfleet.engine.batches import DemandBatch, Rollup
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.demand.guard import Guard
 from bigfleet.engine.demand.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned, withhold
-from bigfleet.engine.demand.sparse import NOTHING_SAID, Sparse, read_sparse, unsound_domains
 from bigfleet.engine.demand.rows import DemandStore
+from bigfleet.engine.demand.sparse import NOTHING_SAID, Sparse, read_sparse, unsound_domains
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import INT32, INT64, grown, made, owned
 from bigfleet.engine.kernels.pool import region_size

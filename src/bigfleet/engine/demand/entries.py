@@ -272,6 +272,7 @@ def build_entries(
         if c.counted[cluster] != 0:
             # Units may change their size; how long they have been short follows profile and group.
             for k in range(kept):
+                c.short[cluster] = 1
                 for j in range(m):
                     one = order[j]
                     if part_prof[one] == kept_prof[k] and part_group[one] == kept_group[k]:

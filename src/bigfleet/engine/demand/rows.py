@@ -24,7 +24,8 @@ FOLDED, SATISFIABLE, PARKED, SETTLED = 1, 2, 4, 8
 @view
 class Clusters(View):
     """One row per cluster. `fresh`: rows changed; `dirty`: must be credited anew; `cons`: signature of its rows'
-    constraint sets; `counted`: its rows are units, of which `lacking` have no room."""
+    constraint sets; `counted`: its rows are units, of which `lacking` have no room; `short`: some
+    of them had a shortfall."""
 
     start: I8
     size: I4
@@ -47,6 +48,7 @@ class Clusters(View):
     sighted: U1
     counted: U1
     lacking: I8
+    short: U1
 
 
 @view
