@@ -96,6 +96,7 @@ from bigfleet.engine.outcome.placed import (
 from bigfleet.engine.outcome.shortfall import ShortfallBatch, age_parts, count_parts, next_change
 from bigfleet.engine.outcome.units import UnitOutcome
 from bigfleet.engine.outcome.verdict import VerdictBatch
+from bigfleet.engine.placement import Move
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import AvailableCapacity, NeedKey, RollupOutcome
 from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
@@ -602,7 +603,7 @@ class Engine:
             capped=capped,
             counts=Counts(fleet.counted, partial(self._columns, int(self._clock[0]))),
             next_timer=timer,
-            aborted=placed.aborted if placed is not None else (),
+            aborted=placed.aborted if placed is not None else _all_of(conditions.moves),
         )  # fmt: skip
         # What reporting clusters say runs out all the time: their freshness, holds and deadlines.
         return result, not spent and placed is None
@@ -776,6 +777,11 @@ class Engine:
         fleet, used = self.fleet, int(self.fleet.ids.v.meta[USED])
         offers = self.catalog.shape_offer[fleet.v.shape[:used]]
         return Columns(fleet.v.state[:used], offers, fleet.v.cluster[:used], self.catalog.offers, fleet.clusters)
+
+
+def _all_of(moves: tuple[Move, ...]) -> tuple[str, ...]:
+    """First old machines of the moves that have not ended: where nobody reports placement none goes on."""
+    return tuple(sorted({move.old[0] for move in moves if not move.ended}, key=str.encode)) if moves else ()
 
 
 def _nobody(_name: str) -> None:
