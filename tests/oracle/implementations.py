@@ -44,6 +44,7 @@ class EngineRows:
             rollups=dict(result.rollups),
             deferred=int(result.deferred),
             capped=int(result.capped),
+            aborted=list(result.aborted),
         )
 
 

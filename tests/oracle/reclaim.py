@@ -19,7 +19,8 @@ def note_excess(machines: dict[str, Unit], demand: Demand, now: int) -> None:
     """Starts and ends the runs a reclaim hold is measured by."""
     for unit in machines.values():
         cluster = demand.clusters.get(unit.cluster)
-        if unit.state == CONFIGURED and unit.claimant is None and cluster and cluster.ready:
+        by_sums = cluster is not None and cluster.ready and not cluster.reporting
+        if unit.state == CONFIGURED and unit.claimant is None and by_sums:
             unit.excess_since = now if unit.excess_since is None else unit.excess_since
         else:
             unit.excess_since = None

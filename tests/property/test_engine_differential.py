@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.strategies.differential import disagreement
+from tests.strategies.differential import disagreement, is_placed
 from tests.strategies.fleets import Size
 
 SEEDS = json.loads((Path(__file__).parents[1] / "data" / "engine_seeds.json").read_text())
@@ -28,18 +28,24 @@ FLEETS = settings(
     machines=st.integers(0, 24),
     rows=st.integers(1, 8),
     steps=st.integers(1, 4),
+    placed=st.booleans(),
 )
-def test_engine_agrees_with_the_oracle_on_small_fleets(seed: int, machines: int, rows: int, steps: int) -> None:
-    assert disagreement(seed, Size(machines, rows, steps)) is None
+def test_engine_agrees_with_the_oracle_on_small_fleets(
+    seed: int, machines: int, rows: int, steps: int, placed: bool
+) -> None:
+    """A thousand fleets; in about half of them some clusters report placement and others send sums."""
+    assert disagreement(seed, Size(machines, rows, steps), placed=placed) is None
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_engine_agrees_with_the_oracle_on_fixed_seeds(block: int) -> None:
-    """A thousand further fleets whose seeds never change; together with the others two thousand."""
+    """A thousand further fleets whose seeds never change, half of them of both kinds of clusters; together with the
+    others two thousand."""
     for seed in range(block * 100, block * 100 + 100):
-        assert disagreement(seed, Size(machines=32, rows=8, steps=6)) is None
+        assert disagreement(seed, Size(machines=32, rows=8, steps=6), placed=is_placed(seed)) is None
 
 
 @pytest.mark.parametrize("case", SEEDS, ids=lambda case: f"{case['seed']}-{case['machines']}x{case['rows']}")
 def test_seeds_that_once_failed(case: dict[str, int]) -> None:
-    assert disagreement(case["seed"], Size(case["machines"], case["rows"], case["steps"])) is None
+    size = Size(case["machines"], case["rows"], case["steps"])
+    assert disagreement(case["seed"], size, placed=bool(case.get("placed"))) is None

@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.counted.closing import age_units, clear_parking, count_short, mark_parked
+from bigfleet.engine.counted.judging import count_judged, judged_blocks
+from bigfleet.engine.counted.step import CountedStep, in_order, more_takes, runs
+from bigfleet.engine.counted.turns import find_lacking
 from bigfleet.engine.decide.assign import (
     SHORTS,
     begin_assign,
@@ -45,6 +49,7 @@ from bigfleet.engine.decide.reclaim import (
 from bigfleet.engine.decide.victims import (
     BLOCKS,
     TAKES,
+    Ranked,
     Victims,
     Weights,
     count_blocks,
@@ -65,17 +70,33 @@ from bigfleet.engine.explain import REMEDIES, TRIALS, Explanation, RemedyKind, c
 from bigfleet.engine.fleet.fleet import NEVER, Fleet
 from bigfleet.engine.fleet.machines import ANY_MACHINE, MachineFilter, MachineRow, one_machine, page_of_machines
 from bigfleet.engine.fleet.openings import Openings
+from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.fleet.tally import Columns, Counts
+from bigfleet.engine.giving_back.giving import GivingBack, aborted, begun
 from bigfleet.engine.kernels import jit
 from bigfleet.engine.kernels.columns import grown, room
 from bigfleet.engine.kernels.ids import LIVE, USED
 from bigfleet.engine.kernels.view import kept
+from bigfleet.engine.nodes.nodes import Nodes
+from bigfleet.engine.nodes.sessions import NEVER as UNCHANGED
+from bigfleet.engine.nodes.standing import Standing, standing
 from bigfleet.engine.outcome.actions import NO_ACQUISITIONS, Acquisitions, Names, all_actions, bindings, shares
 from bigfleet.engine.outcome.capacity import FreeCapacity
 from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.outcome import Latest, Reporter, StepResult
+from bigfleet.engine.outcome.placed import (
+    Placed,
+    acquired,
+    consolidated,
+    given_back,
+    preempted,
+    released,
+    with_dropped,
+)
 from bigfleet.engine.outcome.shortfall import ShortfallBatch, age_parts, count_parts, next_change
+from bigfleet.engine.outcome.units import UnitOutcome
 from bigfleet.engine.outcome.verdict import VerdictBatch
+from bigfleet.engine.placement import Move
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import AvailableCapacity, NeedKey, RollupOutcome
 from bigfleet.engine.turnover import Tables, give_back, overgrown, tables
@@ -92,6 +113,9 @@ class _Pending(NamedTuple):
 
 _NONE = np.zeros(0, np.int32)
 _NO_GAPS = np.zeros(0, np.int64)
+_NO_TURNS = np.zeros(0, np.int64)
+_NO_CLUSTERS = np.zeros(0, np.uint8)
+_NO_RANKS = np.zeros((4, 0), np.int64)
 
 
 class Engine:
@@ -104,6 +128,7 @@ class Engine:
         self.catalog = Catalog()
         self.fleet = Fleet(self.catalog)
         self.demand = Demand(self.catalog, self.fleet)
+        self.nodes = Nodes(self.catalog, self.fleet, self.demand.cover_resources)
         self.fleet.on_classes = self._complete
         self._bench = Workbench()
         self._by_name = np.zeros(0, np.int32)
@@ -119,6 +144,10 @@ class Engine:
         self._kept = Tables()
         self._wants_room = False
         self._capacity = FreeCapacity()
+        self._shapes_covered = 0
+        self._standing = Standing()
+        self._giving = GivingBack()
+        self._fresh = np.zeros(0, bool)
 
     # ---- the step --------------------------------------------------------------------------------------------------
 
@@ -158,11 +187,12 @@ class Engine:
             now, conditions.acquire, policy.cycle_ns, policy.park_after_cycles, policy.reprobe_every_cycles,
             policy.same_candidates,
         )  # fmt: skip
-        w, pending = self._assign(w, rules)
+        counted = self._count(w, rules, policy) if self.nodes.heard else None
+        w, pending = self._assign(w, rules, counted, policy, conditions)
         tell("assign")
-        w = self._preempt(w, pending, policy, conditions)
+        w = self._preempt(w, pending, policy, conditions, counted)
         tell("preempt")
-        result, stable = self._decide(w, pending, rules, policy, conditions, rejected, rollups, tell)
+        result, stable = self._decide(w, pending, rules, policy, conditions, rejected, rollups, tell, counted)
         self._last = Latest(policy, conditions, result, stable)
         tell("publish")
         return self._report(result)
@@ -212,7 +242,12 @@ class Engine:
         fleet.advance(now)
         if machines is not None and len(machines):
             fleet.apply(machines, now, rejected)
+            self.nodes.follow()
+        if demand is not None:
+            self.nodes.take_over(demand, rollups, now, rejected)
         self.demand.cover_clusters()
+        if self.nodes.heard:
+            self._hear(policy, conditions, now)
         catalog.rank_domains()
         self._complete()
         fleet.settle()
@@ -224,6 +259,19 @@ class Engine:
             self._kept = self.tables
         return rollups
 
+    def _hear(self, policy: Policy, conditions: Conditions, now: int) -> None:
+        """Last of the inputs where clusters report placement: nodes, and what conditions say about machines."""
+        shapes = self.catalog.shapes
+        if self._shapes_covered != len(shapes):
+            # What is left of a machine is compared in all it has, also in what no row names.
+            names = {name for shape in shapes[self._shapes_covered :] for name in shape.allocatable.names()}
+            self.demand.cover_resources(tuple(sorted(names)))
+            self._shapes_covered = len(shapes)
+        self.nodes.settle()
+        waiting = self.demand.store.c.lacking
+        self._standing = standing(conditions, self.fleet, self.nodes.s, waiting, policy.placement, now)
+        self.fleet.keep(self._standing.news, now)
+
     def _give_back(self) -> bool:
         """Drops what nobody uses any more, when there is enough of it; everything is then to be derived anew."""
         if self.keeps_numbers or not (
@@ -231,7 +279,8 @@ class Engine:
         ):
             return False
         self._wants_room = False
-        self.catalog = give_back(self.catalog, self.fleet, self.demand)
+        self.catalog = give_back(self.catalog, self.fleet, self.demand, self.nodes)
+        self._shapes_covered = 0
         self._bench = Workbench()
         self._by_name = np.zeros(0, np.int32)
         return True
@@ -261,7 +310,23 @@ class Engine:
             )  # fmt: skip
         return w
 
-    def _assign(self, w: World, rules: Rules) -> tuple[World, _Pending]:
+    def _count(self, w: World, rules: Rules, policy: Policy) -> CountedStep | None:
+        """What counted entries look at in this step; None where nothing lacks room."""
+        mark_parked(w, rules, len(self.fleet.clusters))
+        self._giving.begin(self.nodes, self.fleet, self._standing, w.c.connected, policy.placement, rules.now)
+        self._fresh = self._fresh_clusters(policy, rules.now)
+        lacking = find_lacking(w, len(self.fleet.clusters))
+        return CountedStep(lacking, policy, rules.now) if lacking is not None else None
+
+    def _fresh_clusters(self, policy: Policy, now: int) -> NDArray[np.bool_]:
+        """Reporting clusters whose last roll-up of this stream is young enough (P3)."""
+        s, n = self.nodes.s, len(self.fleet.clusters)
+        known = (s.reporting[:n] != 0) & (s.streamed[:n] != 0) & (self.demand.store.c.connected[:n] != 0)
+        return known & (now - s.seen_at[:n] <= policy.placement.fresh_ns)
+
+    def _assign(
+        self, w: World, rules: Rules, counted: CountedStep | None, policy: Policy, conditions: Conditions
+    ) -> tuple[World, _Pending]:
         clusters = len(self.fleet.clusters)
         which = self._which
         found = begin_assign(w, clusters, self._retry_all, self._doors_changed, which)
@@ -272,17 +337,59 @@ class Engine:
             if at < found:
                 w = self._bench.grow_credit(w, int(which[at]))
         count = count_pending(w, clusters)
-        if not count:
+        if not count and counted is None:
             return w, _Pending(_NONE, _NONE)
         order, short = np.empty(count, np.int32), np.empty(count, np.int32)
         order_pending(w, self._clusters_by_name(), clusters, order)
         w = self._bench.count_universe(w, count)
-        at = 0
-        while at < count:
-            at = serve_pending(w, rules, order, at, count, short)
-            if at < count:
-                w = self._bench.grow_service(w, int(order[at]))
+        if counted is None:
+            w = self._serve_sums(w, rules, order, 0, count, short)
+        else:
+            w = self._serve_both(w, rules, order, short, counted, policy, conditions)
         return w, _Pending(order, short[: int(w.free.meta[SHORTS])])
+
+    def _serve_sums(
+        self, w: World, rules: Rules, order: NDArray[np.int32], first: int, last: int, short: NDArray[np.int32]
+    ) -> World:
+        at = first
+        while at < last:
+            at = serve_pending(w, rules, order, at, last, short)
+            if at < last:
+                w = self._bench.grow_service(w, int(order[at]))
+        return w
+
+    def _serve_both(
+        self,
+        w: World,
+        rules: Rules,
+        order: NDArray[np.int32],
+        short: NDArray[np.int32],
+        counted: CountedStep,
+        policy: Policy,
+        conditions: Conditions,
+    ) -> World:
+        """One pass over entries of both kinds (P17)."""
+        closing, empty = self._giving.offered(
+            self.nodes, self.fleet, self.catalog, conditions, policy.placement, rules.now
+        )
+        w = counted.open(
+            self._world, self.catalog, self.fleet, self.demand, self.nodes, policy, conditions, self._standing,
+            self._fresh, closing, empty,
+        )  # fmt: skip
+        for is_turn, first, last in runs(self._ranks(w, order), self._ranks(w, counted.entries)):
+            if is_turn:
+                counted.serve(w, first, last)
+            else:
+                w = self._serve_sums(w, rules, order, first, last, short)
+        counted.finish(w)
+        return w
+
+    def _ranks(self, w: World, entries: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Keys of entries in the order of service, most significant first (R2.8)."""
+        e = w.e
+        return np.stack(
+            (w.p.precedence[e.prof[entries]], e.arrival[entries], w.c.rank[e.cluster[entries]], e.seq[entries])
+        ).astype(np.int64)
 
     def _clusters_by_name(self) -> NDArray[np.int32]:
         clusters = len(self.fleet.clusters)
@@ -290,17 +397,20 @@ class Engine:
             self._by_name = np.argsort(self.demand.store.c.rank[:clusters]).astype(np.int32)
         return self._by_name
 
-    def _preempt(self, w: World, pending: _Pending, policy: Policy, conditions: Conditions) -> World:
+    def _preempt(
+        self, w: World, pending: _Pending, policy: Policy, conditions: Conditions, counted: CountedStep | None
+    ) -> World:
         v = self._bench.victims
         v.meta.fill(0)
         order, short = pending
-        if not len(short):
+        turns = counted.short() if counted is not None else _NO_TURNS
+        if not len(short) and not len(turns):
             return w
         clusters = len(self.fleet.clusters)
         mask = np.zeros(max(1, self.catalog.class_count), np.uint8)
         chosen = np.empty(len(short), np.int32)
         found = wanting(w, order, short, len(short), mask, chosen)
-        if not found or not conditions.preempt:
+        if (not found and not len(turns)) or not conditions.preempt:
             return w
         weights = policy.victim
         terms = Weights(
@@ -311,11 +421,24 @@ class Engine:
             weights.penalty_floor_dollars,
         )
         most = count_blocks(w, clusters)
+        if self.nodes.heard:
+            most += count_judged(w, clusters)
         if most > len(v.cell):
             size = room(len(v.cell), most)
             v = Victims(*(column if name == "meta" else grown(column, size) for name, column in v._asdict().items()))
-        ceiling = int(w.p.priority[w.e.prof[order[chosen[:found]]]].max())
+        profiles = w.e.prof[order[chosen[:found]]]
+        if counted is not None and len(turns):
+            mine = w.e.prof[counted.entries[turns]]
+            profiles = np.concatenate((profiles, mine))
+            mask |= w.match[np.unique(w.p.con[mine])][:, : len(mask)].max(axis=0)
+        ceiling = int(w.p.priority[profiles].max())
         make_blocks(w, v, self.fleet.cells.members.v, self.fleet.v.place, clusters, mask, ceiling, terms)
+        if self.nodes.heard:
+            mark = counted.book.mark if counted is not None else np.zeros(len(self.fleet.v.state), np.uint8)
+            judged_blocks(
+                w, v, self.nodes.r, self.nodes.s, self.fleet.v, self.fleet.cells.members.v, mark, clusters, mask,
+                ceiling, terms,
+            )  # fmt: skip
         r = self._bench.ranked
         blocks = int(v.meta[BLOCKS])
         if blocks > len(r.block):
@@ -324,20 +447,48 @@ class Engine:
             )
         r.meta[:] = 0
         domains = np.full(found, -1, np.int32)
+        mine = self._ranks(w, order[chosen[:found]]) if len(turns) else _NO_RANKS
+        theirs = self._ranks(w, counted.entries[turns]) if counted is not None and len(turns) else _NO_RANKS
+        steps = [(False, 0, found)] if not len(turns) else list(runs(mine, theirs))
         for kernel in (take_draining, take_victims):
-            at = 0
-            while at < found:
-                at = kernel(w, v, r, terms, order, chosen, at, found, domains)
-                if at < found:
-                    parts = int(w.e.parts[order[chosen[at]]])
-                    size = room(len(v.take_n), int(v.meta[TAKES]) + blocks * parts + 1024)
-                    v = v._replace(
-                        take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
-                        take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
-                    )  # fmt: skip
-                    w = self._bench.grow_universe(w)
+            for is_turn, first, last in steps:
+                if not is_turn:
+                    w, v = self._preempt_sums(w, v, r, terms, kernel, order, chosen, first, last, domains)
+                    continue
+                assert counted is not None
+                for turn in turns[first:last].tolist():
+                    if kernel is take_draining:
+                        counted.await_draining(w, v, turn)
+                    elif counted.lacks(turn):
+                        v = counted.choose_victims(w, v, r, terms, turn, more_takes)
         self._bench.victims, self._bench.ranked = v, r
         return w
+
+    def _preempt_sums(
+        self,
+        w: World,
+        v: Victims,
+        r: Ranked,
+        terms: Weights,
+        kernel: Callable[..., int],
+        order: NDArray[np.int32],
+        chosen: NDArray[np.int32],
+        first: int,
+        last: int,
+        domains: NDArray[np.int32],
+    ) -> tuple[World, Victims]:
+        at, blocks = first, int(v.meta[BLOCKS])
+        while at < last:
+            at = kernel(w, v, r, terms, order, chosen, at, last, domains)
+            if at < last:
+                parts = int(w.e.parts[order[chosen[at]]])
+                size = room(len(v.take_n), int(v.meta[TAKES]) + blocks * parts + 1024)
+                v = v._replace(
+                    take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
+                    take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
+                )  # fmt: skip
+                w = self._bench.grow_universe(w)
+        return w, v
 
     def _decide(
         self,
@@ -349,6 +500,7 @@ class Engine:
         rejected: dict[str, int],
         rollups: dict[str, RollupOutcome],
         tell: Probe,
+        counted: CountedStep | None,
     ) -> tuple[StepResult, bool]:
         fleet = self.fleet
         order, short = pending
@@ -383,7 +535,8 @@ class Engine:
         slot3, cluster3, slot4 = _NONE, _NONE, _NONE
         if found[EXCESS]:
             slot3, cluster3 = np.empty(found[EXCESS], np.int32), np.empty(found[EXCESS], np.int32)
-            reclaim(w, fleet.v, members, self._clusters_by_name(), clusters, hold, slot3, cluster3, out)
+            resting = self._changed_mode(policy, rules.now) if self.nodes.heard else _NO_CLUSTERS
+            reclaim(w, fleet.v, members, self._clusters_by_name(), clusters, hold, resting, slot3, cluster3, out)
             n3 = int(out[COUNT]) if conditions.reclaim else 0
             capped = int(out[CAPPED]) if conditions.reclaim else 0
             timer = int(out[NEXT])
@@ -398,17 +551,28 @@ class Engine:
             timer = min(timer, found[NEXT])
         tell("reclaim")
 
-        k1, k2, k3 = shares((found[BINDINGS], n2, n3 + n4), policy.max_actions_per_step if live else 0)
-        deferred = found[BINDINGS] + n2 + n3 + n4 - k1 - k2 - k3
-        kept3 = min(n3, k3)
-        spent = live and policy.reclaim_cap_fraction > 0 and kept3 > 0
-        if spent:
-            spend(w, cluster3, kept3, policy.reclaim_cap_window_ns)
         needs = Needs(w, self.catalog, fleet.clusters, int(self._clock[0]), self._clock)
-        actions = all_actions(
-            w, fleet.v.cluster, Names(self._machine_ids, fleet.clusters, needs.entry_key), conditions, policy,
-            (k1, k2, kept3, k3 - kept3), made1, slot2, entry2, gap, slot3, cluster3, slot4,
-        )  # fmt: skip
+        names = Names(self._machine_ids, fleet.clusters, needs.entry_key)
+        placed: Placed | None = None
+        if self.nodes.heard:
+            placed = self._decide_placed(
+                w, counted, policy, conditions, rules.now, live, made1, slot2, entry2, gap, slot3[:n3], cluster3[:n3],
+                slot4[:n4],
+            )  # fmt: skip
+            actions, deferred, spent = placed.rails(w, policy, conditions, names, live)
+            capped += placed.capped
+            timer = min(timer, placed.timer)
+        else:
+            k1, k2, k3 = shares((found[BINDINGS], n2, n3 + n4), policy.max_actions_per_step if live else 0)
+            deferred = found[BINDINGS] + n2 + n3 + n4 - k1 - k2 - k3
+            kept3 = min(n3, k3)
+            spent = live and policy.reclaim_cap_fraction > 0 and kept3 > 0
+            if spent:
+                spend(w, cluster3, kept3, policy.reclaim_cap_window_ns)
+            actions = all_actions(
+                w, fleet.v.cluster, names, conditions, policy, (k1, k2, kept3, k3 - kept3), made1, slot2, entry2, gap,
+                slot3, cluster3, slot4,
+            )  # fmt: skip
         if n2:
             forget_lost(w, v)
         part_of, entry_of = _NONE, _NONE
@@ -417,25 +581,117 @@ class Engine:
             part_of, entry_of = np.empty(most, np.int32), np.empty(most, np.int32)
             lacking = age_parts(w, order, short, len(short), rules.now, part_of, entry_of)
             part_of, entry_of = part_of[:lacking], entry_of[:lacking]
+        if placed is not None:
+            part_of, entry_of = self._age_units(w, counted, clusters, rules.now, part_of, entry_of)
+            if counted is not None:
+                order = in_order(self._ranks(w, np.concatenate((order, counted.entries))), order, counted.entries)
         if len(part_of) or found[PARKING]:
             timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))
         timer = min(timer, fleet.next_due, self._openings.next)
+        verdicts = VerdictBatch(
+            needs, order, entry2, slot2, w.cells.cls[fleet.v.cell[slot2]] if n2 else _NONE, rules.now,
+            conditions.acquire, policy, self._unit_outcome(needs, counted, policy, conditions, placed),
+        )  # fmt: skip
         result = StepResult(
             now=rules.now,
             actions=actions,
-            verdicts=VerdictBatch(
-                needs, order, entry2, slot2, w.cells.cls[fleet.v.cell[slot2]] if n2 else _NONE, rules.now,
-                conditions.acquire, policy,
-            ),
-            shortfalls=ShortfallBatch(part_of, entry_of, rules.now, policy, needs),
+            verdicts=verdicts,
+            shortfalls=ShortfallBatch(part_of, entry_of, rules.now, policy, needs, verdicts),
             rejected=rejected,
             rollups=rollups,
             deferred=deferred,
             capped=capped,
             counts=Counts(fleet.counted, partial(self._columns, int(self._clock[0]))),
             next_timer=timer,
+            aborted=placed.aborted if placed is not None else _all_of(conditions.moves),
         )  # fmt: skip
-        return result, not spent
+        # What reporting clusters say runs out all the time: their freshness, holds and deadlines.
+        return result, not spent and placed is None
+
+    def _changed_mode(self, policy: Policy, now: int) -> NDArray[np.uint8]:
+        """Clusters that changed their mode so lately that nothing of them is reclaimed (P2)."""
+        changed = self.nodes.s.changed_at[: len(self.fleet.clusters)]
+        return ((changed != UNCHANGED) & (now - changed < policy.placement.mode_hold_ns)).astype(np.uint8)
+
+    def _age_units(
+        self,
+        w: World,
+        counted: CountedStep | None,
+        clusters: int,
+        now: int,
+        part_of: NDArray[np.int32],
+        entry_of: NDArray[np.int32],
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """What counted entries lack at the end, behind the shortfalls of sums."""
+        if counted is not None:
+            counted.close(w, clusters)
+        else:
+            clear_parking(w, clusters)
+        most = count_short(w, clusters)
+        parts, entries = np.empty(most, np.int32), np.empty(most, np.int32)
+        found = age_units(w, clusters, now, parts, entries)
+        return np.concatenate((part_of, parts[:found])), np.concatenate((entry_of, entries[:found]))
+
+    def _unit_outcome(
+        self, needs: Needs, counted: CountedStep | None, policy: Policy, conditions: Conditions, placed: Placed | None
+    ) -> UnitOutcome | None:
+        if placed is None:
+            return None
+        return UnitOutcome(
+            needs, counted, self.demand, self.nodes, self._standing, self._fresh, conditions.acquire,
+            policy.placement.risk_limit, placed.freed,
+        )  # fmt: skip
+
+    def _decide_placed(
+        self,
+        w: World,
+        counted: CountedStep | None,
+        policy: Policy,
+        conditions: Conditions,
+        now: int,
+        live: bool,
+        made1: Acquisitions,
+        slot2: NDArray[np.int32],
+        entry2: NDArray[np.int32],
+        gap: NDArray[np.int64],
+        slot3: NDArray[np.int32],
+        cluster3: NDArray[np.int32],
+        slot4: NDArray[np.int32],
+    ) -> Placed:
+        """The three phases where clusters report placement: what counted entries got beside what sums did."""
+        fleet, giving, placement = self.fleet, self._giving, policy.placement
+        dropped = counted.dropped if counted is not None else _NONE
+        victims = set(slot2.tolist())
+        busy = victims | (counted.busy() if counted is not None else set())
+        going = giving.reclaims(w, self.catalog, fleet, self.nodes, self._standing, busy, placement, now)
+        passed = giving.consolidate(
+            w, self.catalog, fleet, self.nodes, self._standing, self._clusters_by_name().tolist(), dropped, conditions,
+            placement, now,
+        )  # fmt: skip
+        begun_moves = begun(self._standing, fleet, conditions, now)
+        moved = np.array([move.new for each in passed for move in each.moves if move.new >= 0], np.int32)
+        # Machines that were bought and dropped again, and that no move took.
+        dropped = dropped[~np.isin(dropped, moved)]
+        freed = np.zeros(self.catalog.class_count, np.int64)
+        np.add.at(freed, w.cells.cls[fleet.v.cell[dropped]], 1)
+        if len(dropped) and conditions.release:
+            slot4 = with_dropped(w, fleet, dropped, slot4, now)
+        slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
+        capped = live and policy.reclaim_cap_fraction > 0
+        reclaims, refused = given_back(
+            w, going if conditions.reclaim else {}, slot3, cluster3, policy, policy.reclaim_cap_window_ns * capped
+        )
+        return Placed(
+            first=acquired(w, fleet, counted, made1, policy),
+            second=preempted(w, fleet, slot2, entry2, gap),
+            reclaims=reclaims,
+            rest=consolidated(fleet, begun_moves, passed, policy),
+            releases=released(slot4),
+            capped=refused,
+            freed=freed,
+            aborted=tuple(aborted(self._standing, victims)),
+            timer=min(giving.next, self._standing.next),
+        )
 
     # ---- between steps ---------------------------------------------------------------------------------------------
 
@@ -473,6 +729,7 @@ class Engine:
         self.catalog.validate()
         self.fleet.validate()
         self.demand.validate()
+        self.nodes.validate()
 
     def machine(self, id: str) -> MachineRow | None:
         """One machine as the engine knows it, None if it does not."""
@@ -522,13 +779,21 @@ class Engine:
         return Columns(fleet.v.state[:used], offers, fleet.v.cluster[:used], self.catalog.offers, fleet.clusters)
 
 
+def _all_of(moves: tuple[Move, ...]) -> tuple[str, ...]:
+    """First old machines of the moves that have not ended: where nobody reports placement none goes on."""
+    return tuple(sorted({move.old[0] for move in moves if not move.ended}, key=str.encode)) if moves else ()
+
+
 def _nobody(_name: str) -> None:
     """Whom the engine tells about its phases when no probe was given."""
 
 
 def _nothing(machines: MachineBatch | None, demand: DemandBatch | None) -> bool:
     return (machines is None or not len(machines)) and (
-        demand is None or not (demand.rollups or demand.links or demand.forgotten)
+        demand is None
+        or not (
+            demand.rollups or demand.links or demand.forgotten or demand.streams or demand.confirmed or demand.reports
+        )
     )
 
 

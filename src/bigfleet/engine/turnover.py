@@ -20,6 +20,7 @@ from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.demand.demand import Demand
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.fleet.partitions import MAX_SPLITS
+from bigfleet.engine.nodes.nodes import Nodes
 
 # So much may be added to any table before giving back pays; deriving everything anew costs by the machine.
 ROOM, MACHINES_PER_ROOM = 4096, 16
@@ -74,16 +75,20 @@ def _limits(before: Tables, room: int) -> Tables:
     )  # fmt: skip
 
 
-def give_back(catalog: Catalog, fleet: Fleet, demand: Demand) -> Catalog:
+def give_back(catalog: Catalog, fleet: Fleet, demand: Demand, nodes: Nodes) -> Catalog:
     """Moves machines and demand to a catalog of what they use; call between steps, then derive classes, cells, units.
 
     Nothing may be half applied: the entries must be those of the rows.
     """
     resources = demand.resources_in_use()
+    if nodes.heard:
+        # What nodes have and what is left of it is compared in all resources, also those no row names.
+        resources = np.arange(len(catalog.resources))
     fresh = catalog.emptied(catalog.resources[column] for column in resources.tolist())
     profiles, groups = demand.profiles_in_use(), demand.groups_in_use()
     shapes, stamps = fleet.shapes_in_use(), fleet.stamps_in_use()
     clusters = np.union1d(fleet.clusters_in_use(), demand.clusters_in_use())
+    clusters = np.union1d(clusters, nodes.clusters_in_use())
     texts = catalog.texts.texts
     new_groups = np.zeros(len(texts), np.int32)
     new_groups[groups] = fresh.texts.intern_all([texts[number] for number in groups.tolist()])
@@ -98,6 +103,7 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand) -> Catalog:
     new_clusters[clusters] = np.arange(len(clusters))
     fleet.renumber(fresh, new_shapes, new_stamps, new_clusters, clusters)
     demand.renumber(fresh, new_profiles, new_groups, new_clusters, clusters, resources)
+    nodes.renumber(fresh, new_clusters, clusters, resources)
     return fresh
 
 

@@ -12,7 +12,7 @@ from bigfleet.engine.batches import DemandBatch, Stamp
 from bigfleet.engine.placement import Move, Rest, RestKind
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import ActionKind, Reason, UnmetReason
-from tests.oracle.step import Oracle
+from tests.oracle.implementations import BOTH
 from tests.strategies.builders import (
     DRAINING,
     IDLE,
@@ -32,7 +32,6 @@ from tests.strategies.builders import (
 )
 from tests.strategies.placed import Steps, counted, did, node, pods, reports, verdict
 
-BOTH = pytest.mark.parametrize("make", [pytest.param(Oracle, id="oracle")])
 B, P, R, X = ActionKind.BOOTSTRAP, ActionKind.PROVISION, ActionKind.RECLAIM, ActionKind.PREEMPT
 CLOSE, REOPEN = ActionKind.CLOSE, ActionKind.REOPEN
 FACTS: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 32, "price": 0.4}

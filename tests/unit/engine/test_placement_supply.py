@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from bigfleet.engine.batches import DemandBatch
 from bigfleet.engine.placement import Backoff
 from bigfleet.engine.policy import Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, Reason, UnmetReason
 from bigfleet.model.requirement import Operator, Requirement
-from tests.oracle.step import Oracle
+from tests.oracle.implementations import BOTH
 from tests.strategies.builders import (
     CREATING,
     DRAINING,
@@ -32,7 +30,6 @@ from tests.strategies.builders import (
 )
 from tests.strategies.placed import Steps, counted, did, node, pods, verdict
 
-BOTH = pytest.mark.parametrize("make", [pytest.param(Oracle, id="oracle")])
 B, P, R = ActionKind.BOOTSTRAP, ActionKind.PROVISION, ActionKind.RECLAIM
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from bigfleet.engine.batches import DemandBatch
 from bigfleet.engine.placement import Backoff, Move
 from bigfleet.engine.policy import Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, Reason, UnmetReason
-from tests.oracle.step import Oracle
+from tests.oracle.implementations import BOTH
 from tests.strategies.builders import ON_DEMAND, RACK, SECOND, START, bound, idle, machine, slot
 from tests.strategies.placed import Steps, counted, did, node, pods, reports, verdict
 
-BOTH = pytest.mark.parametrize("make", [pytest.param(Oracle, id="oracle")])
 FACTS: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 32, "price": 0.4}
 P, R, X = ActionKind.PROVISION, ActionKind.RECLAIM, ActionKind.PREEMPT
 

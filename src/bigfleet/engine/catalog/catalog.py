@@ -8,7 +8,7 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,6 +274,11 @@ class Catalog:
         self.shape_class[number] = -1 if bad else self.intern_class(shape, ABSENT)
         return number
 
+    @property
+    def offer_index(self) -> Mapping[tuple[str, str, str, int], int]:
+        """Numbers of offers (kinds) by what they are."""
+        return self._offer_index
+
     def _intern_offer(self, offer: tuple[str, str, str, int]) -> int:
         number = self._offer_index.setdefault(offer, len(self.offers))
         if number == len(self.offers):
@@ -304,7 +309,7 @@ class Catalog:
             c.alloc[number, column] = shape.allocatable.get(name)
         for column, value in enumerate(values):
             c.value[number, column] = ABSENT if value is None else self.texts.intern(value)
-            c.dom[number, column] = ABSENT if value is None else self._intern_domain(self.keys[column], value)
+            c.dom[number, column] = ABSENT if value is None else self.intern_domain(self.keys[column], value)
         c.named[number] = UNNAMED if named == ABSENT else named
         c.offer[number] = self._intern_offer((shape.provider, shape.instance_type, shape.zone, shape.capacity_type))
         c.taints[number] = self.matching.intern_taints(taints)
@@ -321,10 +326,15 @@ class Catalog:
         """Machines of each class (row) in each state (column), as they are now."""
         return self.classes.count[: self.class_count].copy()
 
+    @property
+    def class_shapes(self) -> Sequence[Shape]:
+        """A shape of each class; another list once classes were derived anew."""
+        return self._class_shape
+
     def class_shape(self, number: int) -> Shape:
         return self._class_shape[number]
 
-    def _intern_domain(self, key: str, value: str) -> int:
+    def intern_domain(self, key: str, value: str) -> int:
         text = self.texts.intern(value)
         number = self._domain_index.setdefault((key, text), len(self.domain_texts))
         if number == len(self.domain_texts):

@@ -79,6 +79,11 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
     for cluster in range(clusters):
         whole = all_of_them or w.c.dirty[cluster] != 0
         w.c.dirty[cluster] = 0
+        if w.c.counted[cluster] != 0:
+            for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+                if whole or owners.dirty[owner] != 0:
+                    _credit_nothing(w, owner)
+            continue
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
             if (
                 whole
@@ -96,6 +101,24 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
     w.lists.meta[LISTS_USED] = 0
     _reset_free(w)
     return found
+
+
+@inner
+def _credit_nothing(w: World, owner: int) -> None:
+    """A unit of a cluster that reports placement: nothing it has is claimed, and nothing of it is excess by sums."""
+    owners = w.owners
+    owners.stall[owner] = -1
+    owners.pending[owner] = 0
+    owners.timed[owner] = 0
+    owners.logged[owner] = 0
+    owners.excess[owner] = 0
+    owners.configured[owner] = 0
+    for k in range(owners.start[owner], owners.start[owner] + owners.used[owner]):
+        cell = w.held.data[k]
+        w.cells.taken[cell] = 0
+        w.cells.flags[cell] &= ~NEW & 0xFF
+        if w.cells.state[cell] == CONFIGURED:
+            owners.configured[owner] += w.cells.count[cell]
 
 
 @inner

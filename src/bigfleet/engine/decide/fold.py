@@ -47,7 +47,7 @@ def fold_gangs(
     memo = np.zeros((8, 3), np.int64)
     for cluster in range(clusters):
         changed = c.fresh[cluster] != 0
-        if c.gangs[cluster] > 0:
+        if c.gangs[cluster] > 0 and c.counted[cluster] == 0:
             start = c.start[cluster]
             end = start + c.rows[cluster]
             memo_used = 0

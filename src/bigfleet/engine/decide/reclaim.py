@@ -19,7 +19,7 @@ from bigfleet.engine.fleet.cells import (
 from bigfleet.engine.fleet.members import order_members, sort_slots
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.ids import id_less
-from bigfleet.engine.kernels.jit import I4, I8, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
 
 # Places in the `out` column of `reclaim` and `release`, and of `survey`.
@@ -114,10 +114,11 @@ def _refill(w: World, cluster: int, rules: ReclaimRules) -> None:
 
 @kernel
 def reclaim(
-    w: World, slots: Slots, members: Pool, by_name: I4, clusters: int, rules: ReclaimRules, slot: I4, cluster_of: I4,
-    out: I8,
+    w: World, slots: Slots, members: Pool, by_name: I4, clusters: int, rules: ReclaimRules, resting: U1, slot: I4,
+    cluster_of: I4, out: I8,
 ) -> None:  # fmt: skip
-    """Excess machines in the order in which they go, within hold and cap."""
+    """Excess machines in the order in which they go, within hold and cap; `resting` clusters, if any are told, give
+    nothing back yet."""
     out[COUNT] = 0
     out[CAPPED] = 0
     out[NEXT] = _NEVER
@@ -142,6 +143,8 @@ def reclaim(
                 if w.cells.count[cell] > w.cells.taken[cell] + w.cells.lost[cell]:
                     _insert(w, members, order, blocks, cell)
                     blocks += 1
+        if len(resting) > 0 and resting[cluster] != 0:
+            continue
         allowed = _NEVER
         if rules.capped and rules.fraction > 0.0:
             allowed = w.c.tokens[cluster] // rules.window

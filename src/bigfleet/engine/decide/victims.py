@@ -26,7 +26,8 @@ LISTS, USED = 0, 1
 
 @view
 class Victims(View):
-    """Blocks, and the takes from them in order: `take_n` members of `take_block`, from `take_first` in its cell."""
+    """Blocks, and the takes from them in order: `take_n` members of `take_block`, from `take_first` in its cell, or,
+    where a block is `listed`, in `slots`."""
 
     cell: I4
     entry: I4
@@ -43,6 +44,8 @@ class Victims(View):
     take_block: I4
     take_first: I4
     take_n: I4
+    listed: U1
+    slots: I4
     meta: I8
 
 
@@ -97,6 +100,9 @@ def make_blocks(
     for i in range(w.late.meta[LOG_USED]):
         _claimed_block(w, v, w.late.entry[i], w.late.cell[i], w.late.n[i], mask, ceiling)
     for cluster in range(clusters):
+        if w.c.counted[cluster] != 0:
+            # Nothing of it is claimed, and its machines are judged by their reports.
+            continue
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
             for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
                 cell = w.held.data[k]
@@ -123,6 +129,7 @@ def make_blocks(
     for b in range(v.meta[BLOCKS]):
         cell = v.cell[b]
         v.used[b] = 0
+        v.listed[b] = 0
         if v.first[b] == 0:
             v.least[b] = w.cells.least[cell]
         else:
@@ -297,9 +304,14 @@ def victim_slots(w: World, v: Victims, members: Pool, place: I4, slot: I4, entry
     for i in range(v.meta[TAKES]):
         block = v.take_block[i]
         cell = v.cell[block]
-        order_members(w.cells, members, w.ids, place, cell)
+        listed = v.listed[block] != 0
+        if not listed:
+            order_members(w.cells, members, w.ids, place, cell)
         for k in range(v.take_n[i]):
-            slot[at] = members.data[w.cells.start[cell] + v.take_first[i] + k]
+            if listed:
+                slot[at] = v.slots[v.take_first[i] + k]
+            else:
+                slot[at] = members.data[w.cells.start[cell] + v.take_first[i] + k]
             entry[at] = v.take_entry[i]
             gap[at] = w.p.priority[w.e.prof[v.take_entry[i]]] - v.priority[block]
             at += 1

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import DemandBatch, Rollup
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.demand.guard import Guard
-from bigfleet.engine.demand.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned
+from bigfleet.engine.demand.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned, withhold
 from bigfleet.engine.demand.rows import DemandStore
+from bigfleet.engine.demand.sparse import NOTHING_SAID, Sparse, read_sparse, unsound_domains
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import INT32, INT64, grown, made, owned
 from bigfleet.engine.kernels.pool import region_size
@@ -23,6 +24,8 @@ from bigfleet.engine.results import RollupOutcome
 
 _REMEMBERED = 1024
 _NOBODY = np.zeros(1, np.int32)
+_SUMS = np.zeros((0, 3), np.int32)
+_SOUND = np.zeros(0, np.uint8)
 
 
 class Demand:
@@ -46,6 +49,12 @@ class Demand:
         self._covered = 0
         self._ranked = 0
         self._resplit: set[int] = set()
+        # By cluster name: what counted rows say beside amounts.
+        self._sparse: dict[str, Sparse] = {}
+
+    def sparse(self, cluster: str) -> Sparse:
+        """Domains and tokens of a cluster's counted rows, by their place among its rows."""
+        return self._sparse.get(cluster, NOTHING_SAID)
 
     def apply(self, batch: DemandBatch, policy: Policy, now: int, rejected: dict[str, int]) -> dict[str, RollupOutcome]:
         """Forgets clusters, then takes over roll-ups, then links."""
@@ -218,6 +227,8 @@ class Demand:
             name: amount for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False) if amount
         }
         if self.guard.holds(rollup.cluster, RollupSize(count, volume), policy.guard, now):
+            if c.counted[cluster]:
+                withhold(c, store.rows, self._in, self._descending, cluster)
             return RollupOutcome.HELD
         overhead = self._overhead
         if not bare:
@@ -227,8 +238,11 @@ class Demand:
         store.reserve_rows(2 * region_size(max(1, count)))
         changed = commit(
             store.c, store.rows, store.entries, store.parts, self.fleet.cells.owners, store.regions.v, self._in,
-            catalog.p, overhead, self._descending, cluster, now,
+            catalog.p, overhead, self._descending, cluster, now, rollup.counted is not None,
         )  # fmt: skip
+        self._sparse.pop(rollup.cluster, None)
+        if rollup.counted is not None and (rollup.counted.domain_units or rollup.counted.exclusive):
+            self._sparse[rollup.cluster] = read_sparse(rollup.counted, self._in.origin)
         if changed == ROWS:
             self._recount = True
             self._resplit.add(cluster)
@@ -249,16 +263,23 @@ class Demand:
             )
         if len(self._in.volume) < catalog.width:
             self._in = self._in._replace(volume=np.zeros(catalog.width, np.int64))
+        units, unsound, said = _SUMS, _SOUND, rollup.counted
+        if said is not None:
+            units = np.stack((said.count, said.running, said.stranded), axis=1).astype(np.int32)
+            unsound = unsound_domains(said, count)
         merge_rows(
             self._in, profiles, owned(rollup.profile, INT32), groups, owned(rollup.group, INT32),
-            owned(rollup.aggregate, INT64), owned(rollup.min_unit, INT64), columns, self._descending,
+            owned(rollup.aggregate, INT64), owned(rollup.min_unit, INT64), columns, self._descending, units, unsound,
         )  # fmt: skip
+        if uneven := int(self._in.meta[2]):
+            rejected["count"] = rejected.get("count", 0) + uneven
         if bad := int(self._in.meta[1]):
             rejected["range"] = rejected.get("range", 0) + bad
 
     def _forget(self, name: str) -> None:
         number = self.fleet.cluster_index.get(name)
         self.guard.forget(name)
+        self._sparse.pop(name, None)
         if number is None or number >= self._covered:
             return
         drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)

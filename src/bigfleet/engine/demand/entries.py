@@ -258,16 +258,27 @@ def build_entries(
                     parts.agg[at, d] = part_agg[part, d]
                     parts.unit[at, d] = part_unit[part, d]
                 parts.since[at] = NO_TIME
+                parts.row[at] = start + part
                 place[j] = at
                 entry_place[j] = entry
                 at += 1
         c.entries[cluster] = entries
         c.parts[cluster] = at - start
-        if c.gangs[cluster] == 0:
+        if c.gangs[cluster] == 0 or c.counted[cluster] != 0:
             # Nothing was folded, so parts are rows, in their order.
             for i in range(count):
                 rows.part[start + i] = place[i]
 
+        if c.counted[cluster] != 0:
+            # Units may change their size; how long they have been short follows profile and group.
+            for k in range(kept):
+                c.short[cluster] = 1
+                for j in range(m):
+                    one = order[j]
+                    if part_prof[one] == kept_prof[k] and part_group[one] == kept_group[k]:
+                        if parts.since[place[j]] == NO_TIME or kept_since[k] < parts.since[place[j]]:
+                            parts.since[place[j]] = kept_since[k]
+            kept = 0
         for k in range(kept):
             low = 0
             high = m

@@ -10,7 +10,7 @@ import numpy as np
 from bigfleet.engine.catalog.catalog import Profiles
 from bigfleet.engine.demand.rows import SETTLED, Clusters, Entries, Parts, Rows
 from bigfleet.engine.fleet.cells import CHANGED, Owners, mark_dirty
-from bigfleet.engine.kernels.jit import I4, I8, I8M, U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I4M, I8, I8M, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool, chunk_size, give_chunk, take_chunk
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
@@ -23,7 +23,8 @@ SAME, AMOUNTS, ROWS = 0, 1, 2
 
 @view
 class Incoming(View):
-    """A roll-up's rows, merged and in row order, before anything is taken over."""
+    """A roll-up's rows, merged and in row order, before anything is taken over. `origin` is the merged row of each row
+    that came, -1 for bad ones; it is told for counted rows only."""
 
     prof: I4
     group: I4
@@ -32,6 +33,10 @@ class Incoming(View):
     order: I4
     volume: I8
     meta: I8
+    count: I8
+    running: I8
+    stranded: I8
+    origin: I4
 
 
 @inner
@@ -81,10 +86,13 @@ def constraint_sets(c: Clusters, rows: Rows, p: Profiles, cluster: int, mark: I8
 @kernel
 def merge_rows(
     into: Incoming, profiles: I4, profile: I4, groups: I4, group_of: I4, aggregate: I8M, min_unit: I8M, columns: I8,
-    descending: I8,
+    descending: I8, units: I4M, unsound: U1,
 ) -> None:  # fmt: skip
-    """Merges rows of equal key and leaves out those out of range; `meta` = rows, bad rows."""
+    """Merges rows of equal key and leaves out those out of range, or whose `units` (count, running, stranded; no rows
+    for sums) do not add up; `meta` = rows, bad rows, rows whose units are bad."""
     count = len(profile)
+    counted = len(units) > 0
+    uneven = 0
     width = into.agg.shape[1]
     prof = np.empty(count, np.int32)
     group = np.empty(count, np.int32)
@@ -101,11 +109,14 @@ def merge_rows(
             if not (0 <= aggregate[i, k] <= LIMIT and 0 <= min_unit[i, k] <= LIMIT):
                 fine = False
             unit[i, columns[k]] = min_unit[i, k]
-        if fine:
+        into.origin[i] = -1
+        if not fine:
+            bad += 1
+        elif counted and (unsound[i] != 0 or not _adds_up(units, aggregate, min_unit, i)):
+            uneven += 1
+        else:
             order[good] = i
             good += 1
-        else:
-            bad += 1
     sort_rows(order, good, prof, group, unit, descending)
     made_rows = 0
     i = 0
@@ -118,9 +129,18 @@ def merge_rows(
             into.unit[made_rows, d] = unit[row, d]
         into.prof[made_rows] = prof[row]
         into.group[made_rows] = group[row]
+        into.count[made_rows] = 0
+        into.running[made_rows] = 0
+        into.stranded[made_rows] = 0
         fine = True
+        first = i
         while i < good and _row_order(prof, group, unit, row, order[i], descending) == 0:
             other = order[i]
+            if counted:
+                into.count[made_rows] += units[other, 0]
+                into.running[made_rows] += units[other, 1]
+                into.stranded[made_rows] += units[other, 2]
+                into.origin[other] = made_rows
             for k in range(len(columns)):
                 d = columns[k]
                 into.agg[made_rows, d] = min(LIMIT + 1, into.agg[made_rows, d] + aggregate[other, k])
@@ -133,22 +153,75 @@ def merge_rows(
             made_rows += 1
         else:
             bad += 1
+            for k in range(first, i):
+                into.origin[order[k]] = -1
     into.meta[0] = made_rows
     into.meta[1] = bad
+    into.meta[2] = uneven
+
+
+@inner
+def _adds_up(units: I4M, aggregate: I8M, min_unit: I8M, row: int) -> bool:
+    """Whether a row's units are possible and its aggregate is so many of its smallest unit, which is something."""
+    if units[row, 0] < 1 or units[row, 1] < 0 or units[row, 2] < 0:
+        return False
+    # In 64 bits: two counts of 32 may pass them.
+    if np.int64(units[row, 1]) + np.int64(units[row, 2]) > np.int64(units[row, 0]):
+        return False
+    anything = False
+    for k in range(aggregate.shape[1]):
+        one = min_unit[row, k]
+        if one == 0:
+            if aggregate[row, k] != 0:
+                return False
+            continue
+        anything = True
+        if aggregate[row, k] % one != 0 or aggregate[row, k] // one != units[row, 0]:
+            return False
+    return anything
+
+
+@kernel
+def withhold(c: Clusters, rows: Rows, held: Incoming, descending: I8, cluster: int) -> None:
+    """A roll-up is held: of each row in force no more is believed to lack room than both say."""
+    at = 0
+    order = 1
+    count = held.meta[0]
+    c.lacking[cluster] = 0
+    for row in range(c.start[cluster], c.start[cluster] + c.rows[cluster]):
+        while at < count:
+            if held.prof[at] != rows.prof[row]:
+                order = -1 if held.prof[at] < rows.prof[row] else 1
+            elif held.group[at] != rows.group[row]:
+                order = -1 if held.group[at] < rows.group[row] else 1
+            else:
+                order = unit_order(held.unit, at, rows.unit, row, descending)
+            if order >= 0:
+                break
+            at += 1
+        rows.lacking[row] = 0
+        if at < count and order == 0:
+            rows.lacking[row] = min(rows.stranded[row], held.stranded[at])
+        c.lacking[cluster] += rows.lacking[row]
 
 
 @kernel
 def commit(
     c: Clusters, rows: Rows, e: Entries, parts: Parts, owners: Owners, regions: Pool, new: Incoming, p: Profiles,
-    overhead: I8, descending: I8, cluster: int, now: int,
+    overhead: I8, descending: I8, cluster: int, now: int, counted: bool,
 ) -> int:  # fmt: skip
     """Replaces a cluster's rows; a row that stays keeps its arrival. Tells what is different."""
     count = new.meta[0]
+    other_mode = counted != (c.counted[cluster] != 0)
+    c.counted[cluster] = counted
+    c.lacking[cluster] = 0
+    for i in range(count):
+        c.lacking[cluster] += new.stranded[i]
     old_start = c.start[cluster]
     old_count = c.rows[cluster]
     width = rows.agg.shape[1]
     refs = p.refs
-    same_rows = old_count == count
+    same_rows = old_count == count and not other_mode
     same_amounts = True
     for d in range(width):
         if c.overhead[cluster, d] != overhead[d]:
@@ -180,8 +253,21 @@ def commit(
             old += 1
         if not known:
             same_rows = False
+    if same_rows:
+        for i in range(count):
+            _count_units(rows, old_start + i, new, i)
     if same_rows and same_amounts:
         return SAME
+    if same_rows and counted and c.fresh[cluster] == 0:
+        # Nothing is credited to units, so only the amounts change.
+        for i in range(count):
+            part = rows.part[old_start + i]
+            for d in range(width):
+                rows.agg[old_start + i, d] = new.agg[i, d]
+                parts.agg[part, d] = new.agg[i, d]
+        return AMOUNTS
+    if counted:
+        _arrive_together(c, rows, new, arrival, cluster, now)
     if same_rows and c.gangs[cluster] == 0 and c.fresh[cluster] == 0:
         # The entries there are serve the new amounts: only units with a changed row are credited anew.
         for i in range(count):
@@ -216,6 +302,7 @@ def commit(
         rows.group[row] = new.group[i]
         rows.arrival[row] = arrival[i]
         rows.fold[row] = 0
+        _count_units(rows, row, new, i)
         refs[new.prof[i]] += 1
         if p.same[new.prof[i]] != -1:
             gangs += 1
@@ -227,6 +314,35 @@ def commit(
     c.fresh[cluster] = 1
     c.dirty[cluster] = 1
     return ROWS
+
+
+@inner
+def _count_units(rows: Rows, row: int, new: Incoming, i: int) -> None:
+    rows.count[row] = new.count[i]
+    rows.running[row] = new.running[i]
+    rows.stranded[row] = new.stranded[i]
+    rows.lacking[row] = new.stranded[i]
+
+
+@inner
+def _arrive_together(c: Clusters, rows: Rows, new: Incoming, arrival: I8, cluster: int, now: int) -> None:
+    """Counted rows arrived when the first row of their profile and group did, whatever its unit."""
+    old = c.start[cluster]
+    end = old + c.rows[cluster]
+    i = 0
+    while i < new.meta[0]:
+        earliest = now
+        while old < end and (
+            rows.prof[old] < new.prof[i] or (rows.prof[old] == new.prof[i] and rows.group[old] < new.group[i])
+        ):
+            old += 1
+        while old < end and rows.prof[old] == new.prof[i] and rows.group[old] == new.group[i]:
+            earliest = min(earliest, rows.arrival[old])
+            old += 1
+        first = i
+        while i < new.meta[0] and new.prof[i] == new.prof[first] and new.group[i] == new.group[first]:
+            arrival[i] = earliest
+            i += 1
 
 
 @kernel
@@ -262,5 +378,7 @@ def drop(c: Clusters, rows: Rows, regions: Pool, refs: I8, cluster: int) -> None
     c.tokens[cluster] = 0
     c.refilled[cluster] = 0
     c.sighted[cluster] = 0
+    c.counted[cluster] = 0
+    c.lacking[cluster] = 0
     for d in range(c.overhead.shape[1]):
         c.overhead[cluster, d] = 0

@@ -24,7 +24,8 @@ FOLDED, SATISFIABLE, PARKED, SETTLED = 1, 2, 4, 8
 @view
 class Clusters(View):
     """One row per cluster. `fresh`: rows changed; `dirty`: must be credited anew; `cons`: signature of its rows'
-    constraint sets."""
+    constraint sets; `counted`: its rows are units, of which `lacking` have no room; `short`: some
+    of them had a shortfall."""
 
     start: I8
     size: I4
@@ -45,11 +46,15 @@ class Clusters(View):
     tokens: I8
     refilled: I8
     sighted: U1
+    counted: U1
+    lacking: I8
+    short: U1
 
 
 @view
 class Rows(View):
-    """The demand in force, merged. `part` is where a row's amounts are served from, in clusters without gangs."""
+    """The demand in force, merged. `part` is where a row's amounts are served from, in clusters where nothing folds.
+    `count`, `running`, `stranded` and `lacking` (what of stranded is believed while a roll-up is held) are units."""
 
     prof: I4
     group: I4
@@ -58,6 +63,10 @@ class Rows(View):
     unit: I8M
     fold: U1
     part: I4
+    count: I8
+    running: I8
+    stranded: I8
+    lacking: I8
 
 
 @view
@@ -90,7 +99,8 @@ class Entries(View):
 @view
 class Parts(View):
     """Amounts of an entry: one part, or one per row of a gang. `credit` is what credit left, `left` what remained
-    after Assign, `rest` after Preempt; the last two are valid for entries that credit did not satisfy."""
+    after Assign, `rest` after Preempt; the last two are valid for entries that credit did not satisfy. Where nothing
+    folds `row` is the row a part is."""
 
     agg: I8M
     unit: I8M
@@ -98,6 +108,7 @@ class Parts(View):
     left: I8M
     rest: I8M
     since: I8
+    row: I4
 
 
 CANDIDATES = 6

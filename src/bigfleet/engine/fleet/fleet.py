@@ -21,6 +21,7 @@ from bigfleet.engine.fleet.partitions import UnitStore
 from bigfleet.engine.fleet.placing import (
     AHEAD,
     ANY_CHANGE,
+    CHANGED,
     GONE,
     NEXT_DUE,
     TO_CLASS,
@@ -31,6 +32,7 @@ from bigfleet.engine.fleet.placing import (
     Work,
     free_slots,
     join_all,
+    keep,
     mark_used,
     place_due,
     place_range,
@@ -39,7 +41,7 @@ from bigfleet.engine.fleet.placing import (
     rename,
     unplace,
 )
-from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, grown, made, owned
+from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, grown, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
 
@@ -50,6 +52,7 @@ NEVER = 2**63 - 1
 # Up to so many records a set of numbers is found faster by Python.
 _FEW = 64
 _NO_FLAGS = np.zeros(0, np.uint8)
+_NO_DEADLINES = np.zeros(0, np.int64)
 _NOBODY = np.full(1, -1, np.int32)
 
 
@@ -68,6 +71,7 @@ class Fleet:
         self._work.meta[NEXT_DUE] = NEVER
         self._batch = 0
         self._named: set[str] = set()
+        self._kept: set[int] = set()
         self._names: Sequence[str] | None = None
         self._keyed: Keys | None = None
         self._last_now = -NEVER
@@ -84,6 +88,11 @@ class Fleet:
         return number
 
     @property
+    def changed(self) -> NDArray[np.int32]:
+        """Slots that the last batch changed, those of machines that are gone included."""
+        return self._work.changed[: int(self._work.meta[CHANGED])]
+
+    @property
     def next_due(self) -> int:
         """The earliest instant at which a held machine becomes available."""
         return int(self._work.meta[NEXT_DUE])
@@ -95,6 +104,7 @@ class Fleet:
         records = self._read(batch)
         self.on_classes()
         self._batch += 1
+        self._work.meta[CHANGED] = 0
         rejects = 0
         for first in range(0, len(batch), SLICE):
             last = min(len(batch), first + SLICE)
@@ -126,6 +136,7 @@ class Fleet:
             cluster=owned(batch.cluster, INT32),
             stamp=owned(batch.stamp, INT32),
             not_before=owned(batch.not_before, INT64),
+            deadline=_NO_DEADLINES if batch.deadline is None else owned(batch.deadline, INT64),
             shapes=shapes,
             clusters=clusters,
             stamps=stamps,
@@ -230,6 +241,19 @@ class Fleet:
                 self._join(now)
         self._named = wanted
 
+    def keep(self, slots: set[int], now: int) -> None:
+        """Tells which machines are kept for moves under way: until told otherwise they count as held (P18)."""
+        if slots == self._kept:
+            return
+        for slot in sorted(self._kept ^ slots):
+            self._reserve(1, 0)
+            keep(
+                self.v, self.ids.v, self.cells.v, self.cells.members.v, self._keys(), self._work, slot, slot in slots,
+                now,
+            )  # fmt: skip
+            self._join(now)
+        self._kept = set(slots)
+
     def settle(self) -> None:
         """Orders what moved; the cells' dirty owners are listed afterwards."""
         if self._work.meta[ANY_CHANGE]:
@@ -297,12 +321,14 @@ class Fleet:
             )
         work = self._work
         timed, gone = int(work.meta[WAITING]) + records, int(work.meta[GONE]) + records
-        if records > len(work.slot) or timed > len(work.timed) or gone > len(work.gone):
+        changed = int(work.meta[CHANGED]) + records
+        if records > len(work.slot) or timed > len(work.timed) or gone > len(work.gone) or changed > len(work.changed):
             self._work = work._replace(
                 slot=grown(work.slot, records),
                 special=grown(work.special, records),
                 timed=grown(work.timed, timed),
                 gone=grown(work.gone, gone),
+                changed=grown(work.changed, room(len(work.changed), changed)),
             )
 
     def _keys(self) -> Keys:

@@ -38,8 +38,8 @@ from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, pref
 from bigfleet.engine.kernels.pool import Pool, pool_room
 from bigfleet.engine.kernels.view import View, view
 
-# Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`.
-NAMED, TIMED = 1, 2
+# Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`; kept for a move (P18).
+NAMED, TIMED, KEPT = 1, 2, 4
 # Records whose memory is asked for together, before the first of them is placed.
 AHEAD = 128
 # Instead of the slot of a record: it has no id, or one that the batch named before.
@@ -55,6 +55,7 @@ class Slots(View):
     cluster: I4
     stamp: I4
     not_before: I8
+    deadline: I8
     idle_since: I8
     excess_since: I8
     excess_mark: I8
@@ -84,12 +85,14 @@ class Keys(View):
 @view
 class Work(View):
     """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines,
-    ids that may name no machine. `guess` is where records looked ahead at may be, `bad` counts bad ones by reason."""
+    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be, `bad`
+    counts bad ones by reason."""
 
     slot: I4
     special: I4
     timed: I4
     gone: I4
+    changed: I4
     guess: I4
     bad: I8
     meta: I8
@@ -99,7 +102,7 @@ class Work(View):
 class Records(View):
     """A batch as it came, and the fleet's numbers for the rows of its tables. `nameless` are clusters without a name.
 
-    Shape, cluster and stamp of a record are rows of those tables; -1 is none.
+    Shape, cluster and stamp of a record are rows of those tables; -1 is none. `deadline` may be empty: none has one.
     """
 
     arena: U1
@@ -109,6 +112,7 @@ class Records(View):
     cluster: I4
     stamp: I4
     not_before: I8
+    deadline: I8
     shapes: I4
     clusters: I4
     stamps: I4
@@ -116,7 +120,7 @@ class Records(View):
 
 
 # Places in `Work.meta`.
-TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE = 0, 1, 2, 3, 4, 5
+TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE, CHANGED = 0, 1, 2, 3, 4, 5, 6
 
 
 @inner
@@ -150,7 +154,7 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
     elif state == CREATING:
         stamp = keys.stamp_pair[slots.stamp[slot]]
     elif state != DRAINING:
-        held = 1 if now < slots.not_before[slot] else 0
+        held = 1 if now < slots.not_before[slot] or slots.flags[slot] & KEPT else 0
         cluster = -1
     cell = find_cell(cells, cls, state, held, cluster, stamp)
     if cell >= 0:
@@ -183,7 +187,7 @@ def _settle_in(slots: Slots, cells: Cells, work: Work, slot: int, cell: int, now
     work.meta[TO_JOIN] += 1
     if cells.state[cell] == IDLE and slots.idle_since[slot] < cells.idle_floor[cell]:
         cells.idle_floor[cell] = slots.idle_since[slot]
-    if cells.held[cell] != 0:
+    if now < slots.not_before[slot] and cells.held[cell] != 0:
         if slots.not_before[slot] < work.meta[NEXT_DUE]:
             work.meta[NEXT_DUE] = slots.not_before[slot]
         if not slots.flags[slot] & TIMED:
@@ -260,6 +264,7 @@ def _look_ahead(
             prefetch(slots.cluster, slot)
             prefetch(slots.stamp, slot)
             prefetch(slots.not_before, slot)
+            prefetch(slots.deadline, slot)
             prefetch(slots.cell, slot)
             prefetch(slots.place, slot)
             prefetch(slots.flags, slot)
@@ -333,6 +338,8 @@ def place_records(
             rejects += 1
         elif _differs(slots, slot, records, i):
             work.meta[ANY_CHANGE] = 1
+            work.changed[work.meta[CHANGED]] = slot
+            work.meta[CHANGED] += 1
             if slots.state[slot] != 0:
                 _take_out(slots, cells, members, keys, slot)
             _write(slots, slot, records, i, now)
@@ -340,6 +347,9 @@ def place_records(
                 _put(slots, ids, cells, keys, work, slot, now)
             else:
                 _note_gone(work, slot)
+        else:
+            # A deadline moves its machine nowhere.
+            slots.deadline[slot] = _deadline_of(records, i)
     return rejects
 
 
@@ -403,6 +413,11 @@ def _stamp_of(records: Records, i: int) -> int:
 
 
 @inner
+def _deadline_of(records: Records, i: int) -> int:
+    return records.deadline[i] if len(records.deadline) > 0 else 0
+
+
+@inner
 def _differs(slots: Slots, slot: int, records: Records, i: int) -> bool:
     """Whether a record says anything new about its machine."""
     if slots.state[slot] != records.state[i]:
@@ -429,6 +444,7 @@ def _write(slots: Slots, slot: int, records: Records, i: int, now: int) -> None:
     slots.cluster[slot] = cluster
     slots.stamp[slot] = _stamp_of(records, i)
     slots.not_before[slot] = records.not_before[i]
+    slots.deadline[slot] = _deadline_of(records, i)
     if state != 0:
         slots.shape[slot] = records.shapes[records.shape[i]]
 
@@ -457,6 +473,8 @@ def place_due(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, w
         if cell < 0 or cells.held[cell] == 0:
             continue
         if slots.not_before[slot] <= now:
+            if slots.flags[slot] & KEPT:
+                continue
             work.meta[ANY_CHANGE] = 1
             _take_out(slots, cells, members, keys, slot)
             _put(slots, ids, cells, keys, work, slot, now)
@@ -484,6 +502,23 @@ def place_range(
     for slot in range(first, last):
         if slots.state[slot] != 0:
             _put(slots, ids, cells, keys, work, slot, now)
+
+
+@kernel
+def keep(
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, slot: int, kept: bool, now: int
+) -> None:  # fmt: skip
+    """Marks a machine as kept for a move, or as free again, and places it anew."""
+    work.meta[TO_JOIN] = 0
+    if slots.state[slot] != 0:
+        _take_out(slots, cells, members, keys, slot)
+    if kept:
+        slots.flags[slot] |= KEPT
+    else:
+        slots.flags[slot] &= ~KEPT & 0xFF
+    if slots.state[slot] != 0:
+        work.meta[ANY_CHANGE] = 1
+        _put(slots, ids, cells, keys, work, slot, now)
 
 
 @kernel

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions
@@ -29,8 +30,23 @@ _KINDS = {
         (ActionKind.PREEMPT, Reason.INVERSION),
         (ActionKind.RECLAIM, Reason.EXCESS),
         (ActionKind.DELETE, Reason.RELEASE),
+        (ActionKind.CLOSE, Reason.CLOSE),
+        (ActionKind.REOPEN, Reason.REOPEN),
     )
 }
+
+
+REASONS = tuple(Reason)
+_REASON = {reason: number for number, reason in enumerate(REASONS)}
+
+
+class Told(Struct, frozen=True, eq=False):
+    """What actions of clusters that report placement say beside their columns: why (a place in `REASONS`), whether the
+    operator may refuse, and which machines they replace, by place."""
+
+    why: NDArray[np.uint8]
+    voluntary: NDArray[np.bool_]
+    replaces: dict[int, tuple[str, ...]]
 
 
 class Names(Struct, frozen=True, eq=False):
@@ -52,6 +68,7 @@ class ActionBatch(Struct, frozen=True, eq=False):
     preemptor_priority: NDArray[np.int64]
     disposition: Disposition
     names: Names
+    told: Told | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -61,6 +78,8 @@ class ActionBatch(Struct, frozen=True, eq=False):
         return self.names.machines(self.slot[which])
 
     def reasons(self) -> list[Reason]:
+        if self.told is not None:
+            return [REASONS[why] for why in self.told.why.tolist()]
         return [_KINDS[kind][1] for kind in self.kind.tolist()]
 
     def rows(self) -> list[Action]:
@@ -78,7 +97,94 @@ class ActionBatch(Struct, frozen=True, eq=False):
             what, reason = _KINDS[kind]
             home = names.clusters[cluster] if cluster >= 0 else ""
             found.append(Action(what, machine, home, need, grace, priority, reason, disposition))
+        if self.told is not None:
+            self._tell(self.told, found)
         return found
+
+    def _tell(self, told: Told, found: list[Action]) -> None:
+        for at, (why, voluntary) in enumerate(zip(told.why.tolist(), told.voluntary.tolist(), strict=True)):
+            found[at] = replace(found[at], reason=REASONS[why], voluntary=voluntary, replaces=told.replaces.get(at, ()))
+
+
+class Phase(NamedTuple):
+    """Actions of one phase where clusters report placement, in order; `replaces` is by place."""
+
+    kind: NDArray[np.uint8]
+    slot: NDArray[np.int32]
+    entry: NDArray[np.int32]
+    cluster: NDArray[np.int32]
+    grace: NDArray[np.int32]
+    priority: NDArray[np.int64]
+    why: NDArray[np.uint8]
+    voluntary: NDArray[np.bool_]
+    replaces: dict[int, tuple[str, ...]]
+
+    @classmethod
+    def of(
+        cls,
+        kind: NDArray[np.uint8],
+        slot: NDArray[np.int32],
+        entry: NDArray[np.int32],
+        cluster: NDArray[np.int32],
+        why: NDArray[np.uint8],
+    ) -> Phase:
+        n = len(kind)
+        return cls(kind, slot, entry, cluster, np.zeros(n, np.int32), np.zeros(n, np.int64), why, np.zeros(n, bool), {})
+
+    def at(self, places: NDArray[np.int64]) -> Phase:
+        """The actions of these places, in this order."""
+        moved = {old: new for new, old in enumerate(places.tolist())} if self.replaces else {}
+        return Phase(
+            self.kind[places], self.slot[places], self.entry[places], self.cluster[places], self.grace[places],
+            self.priority[places], self.why[places], self.voluntary[places],
+            {moved[old]: ids for old, ids in self.replaces.items() if old in moved},
+        )  # fmt: skip
+
+    def first(self, count: int) -> Phase:
+        return self if count == len(self.kind) else self.at(np.arange(count))
+
+
+def joined(phases: Sequence[Phase]) -> Phase:
+    """Phases behind each other."""
+    replaces: dict[int, tuple[str, ...]] = {}
+    at = 0
+    for phase in phases:
+        replaces |= {at + place: ids for place, ids in phase.replaces.items()}
+        at += len(phase.kind)
+    return Phase(
+        np.concatenate([phase.kind for phase in phases]), np.concatenate([phase.slot for phase in phases]),
+        np.concatenate([phase.entry for phase in phases]), np.concatenate([phase.cluster for phase in phases]),
+        np.concatenate([phase.grace for phase in phases]), np.concatenate([phase.priority for phase in phases]),
+        np.concatenate([phase.why for phase in phases]), np.concatenate([phase.voluntary for phase in phases]),
+        replaces,
+    )  # fmt: skip
+
+
+def same(count: int, reason: Reason) -> NDArray[np.uint8]:
+    """One reason for so many actions."""
+    return np.full(count, _REASON[reason], np.uint8)
+
+
+def reasons_of(kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The reasons that go with the kinds where clusters send sums."""
+    table = np.zeros(8, np.uint8)
+    for kind, (_, reason) in _KINDS.items():
+        table[kind] = _REASON[reason]
+    return table[kinds]
+
+
+def told_actions(phases: Sequence[Phase], conditions: Conditions, names: Names) -> ActionBatch:
+    """All that is kept of the phases, as one batch."""
+    every = joined(phases)
+    disposition = Disposition.EMIT
+    if conditions.paused:
+        disposition = Disposition.SUPPRESSED
+    elif conditions.dry_run:
+        disposition = Disposition.DRYRUN
+    return ActionBatch(
+        every.kind, every.slot, every.entry, every.cluster, every.grace, every.priority, disposition, names,
+        Told(every.why, every.voluntary, every.replaces),
+    )  # fmt: skip
 
 
 class Acquisitions(NamedTuple):

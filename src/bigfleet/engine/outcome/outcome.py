@@ -24,7 +24,8 @@ class Reporter(Protocol):
 
 
 class StepResult(Struct, frozen=True, eq=False):
-    """Everything one step decided. `next_timer` is when a step without news could decide differently."""
+    """Everything one step decided. `next_timer` is when a step without news could decide differently; `aborted`
+    names the first old machine of every move that cannot go on."""
 
     now: int
     actions: ActionBatch
@@ -36,6 +37,7 @@ class StepResult(Struct, frozen=True, eq=False):
     capped: int
     counts: Counts
     next_timer: int
+    aborted: tuple[str, ...] = ()
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -12,6 +14,8 @@ from bigfleet.engine.decide.world import Rules, World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
 from bigfleet.engine.kernels.jit import I4, inner, kernel
 from bigfleet.engine.outcome.need_names import Needs
+from bigfleet.engine.outcome.units import UnitOutcome
+from bigfleet.engine.outcome.verdict import FreeSupply, VerdictBatch
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import Shortfall
 
@@ -26,6 +30,7 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
     now: int
     policy: Policy
     needs: Needs
+    verdicts: VerdictBatch | None = None
 
     def __len__(self) -> int:
         return len(self.part)
@@ -59,8 +64,29 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
                 *(column.tolist() for column in columns), strict=True
             )
         ]
+        if self.verdicts is not None and self.verdicts.units is not None:
+            self._tell_units(self.verdicts, self.verdicts.units, found)
         found.sort(key=_listed)
         return found
+
+    def _tell_units(self, verdicts: VerdictBatch, outcome: UnitOutcome, found: list[Shortfall]) -> None:
+        """Counted rows tell units, what comes and why."""
+        w, causes = self.needs.current, {}
+        supply = FreeSupply(self.needs, self.policy, outcome.freed)
+        for at, (part, entry) in enumerate(zip(self.part.tolist(), self.entry.tolist(), strict=True)):
+            if not outcome.is_counted(entry):
+                continue
+            if entry not in causes:
+                causes[entry] = (verdicts.cause(entry, supply), outcome.portions(entry))
+            cause, portions = causes[entry]
+            coming, _, acquired, awaiting = portions.get(part, (0, 0, 0, 0))
+            lacking = int(w.rows.lacking[w.parts.row[part]])
+            found[at] = replace(
+                found[at],
+                units=lacking - coming - acquired - awaiting,
+                coming=coming + acquired + awaiting,
+                cause=cause,
+            )
 
 
 def _listed(each: Shortfall) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from bigfleet.engine.fleet.cells import (
     SPECULATIVE,
 )
 from bigfleet.engine.outcome.need_names import Needs
+from bigfleet.engine.outcome.units import UnitOutcome
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import DomainCoverage, Supply, UnmetReason, Verdict
 from bigfleet.model.resources import Resources
@@ -31,6 +32,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
     now: int
     acquire: bool
     policy: Policy
+    units: UnitOutcome | None = None
 
     def __len__(self) -> int:
         return int(self.needs.current.c.entries[: len(self.needs.clusters)].sum())
@@ -50,13 +52,16 @@ class VerdictBatch(Struct, frozen=True, eq=False):
     def _render(self, entries: NDArray[np.int64]) -> list[Verdict]:
         w = self.needs.current
         pending = set(self.pending.tolist())
-        supply = FreeSupply(self.needs, self.policy)
+        supply = FreeSupply(self.needs, self.policy, self.units.freed if self.units is not None else None)
         victims: dict[int, list[int]] = {}
         for entry, cls in zip(self.victim_entry.tolist(), self.slot_class.tolist(), strict=True):
             victims.setdefault(entry, []).append(cls)
         nothing = Resources()
         found = []
         for entry in entries.tolist():
+            if self.units is not None and self.units.is_counted(entry):
+                found.append(self._counted(self.units, entry, supply, victims.get(entry, [])))
+                continue
             first, count = int(w.e.part[entry]), int(w.e.parts[entry])
             span = slice(first, first + count)
             left = w.parts.left[span].sum(axis=0) if entry in pending else np.zeros(w.parts.left.shape[1], np.int64)
@@ -107,6 +112,44 @@ class VerdictBatch(Struct, frozen=True, eq=False):
                 freed[name] = freed.get(name, 0) + amount
         return Resources(freed, limit=2**63)
 
+    def _counted(self, units: UnitOutcome, entry: int, supply: FreeSupply, mine: list[int]) -> Verdict:
+        """The verdict of an entry of a cluster that reports placement (P41)."""
+        w = self.needs.current
+        span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+        parts = units.units(entry)
+        satisfied = parts.stranded == 0
+        counts = None if satisfied else supply.counts(entry)
+        claimed, boots, provisions = units.claimed(entry)
+        gang, since = int(w.e.kind[entry]) == GANG, int(w.e.parked_since[entry])
+        ages = [(self.now - int(at)) // self.policy.cycle_ns + 1 for at in w.parts.since[span] if int(at) != NO_TIME]
+        return Verdict(
+            key=self.needs.entry_key(entry),
+            priority=self.needs.priority(entry),
+            arrival=int(w.e.arrival[entry]),
+            satisfied=satisfied,
+            deficit=Resources() if satisfied else self.needs.amounts(w.parts.left[span].sum(axis=0)),
+            claimed=claimed,
+            bootstraps=boots,
+            provisions=provisions,
+            domain=units.domain(entry),
+            satisfiable=units.satisfiable(entry),
+            parked=gang and bool(int(w.e.flags[entry]) & PARKED),
+            parked_age=(self.now - since) // self.policy.cycle_ns if gang and since != NO_TIME else 0,
+            unmet_age=max(ages, default=0),
+            reason=UnmetReason.NONE if counts is None else units.reason(entry, counts, supply, len(mine)),
+            supply=counts,
+            victims=len(mine),
+            freed=self._freed(int(w.e.cluster[entry]), mine),
+            candidates=(),
+            units=parts,
+        )
+
+    def cause(self, entry: int, supply: FreeSupply) -> UnmetReason:
+        """Why something of a counted entry is missing."""
+        assert self.units is not None
+        victims = int((self.victim_entry == entry).sum())
+        return self.units.reason(entry, supply.counts(entry), supply, victims)
+
     def _candidates(self, entry: int) -> tuple[DomainCoverage, ...]:
         w = self.needs.current
         texts = self.needs.catalog.texts.texts
@@ -146,7 +189,8 @@ class VerdictBatch(Struct, frozen=True, eq=False):
 class FreeSupply:
     """Counts of machines by class, seen by demand: all, held, unclaimed; and which resources exist at all."""
 
-    def __init__(self, needs: Needs, policy: Policy) -> None:
+    def __init__(self, needs: Needs, policy: Policy, freed: NDArray[np.int64] | None = None) -> None:
+        """`freed`: unclaimed machines by class beyond what cells say."""
         w = needs.current
         self._needs = needs
         self._cap = policy.supply_count_cap
@@ -167,6 +211,8 @@ class FreeSupply:
                 cells = cells[w.k.broken[w.cells.cls[cells]] == 0]
             np.add.at(self.unclaimed, w.cells.cls[cells], w.cells.count[cells] - w.cells.taken[cells])
             np.subtract.at(self.held, w.cells.cls[cells], w.cells.count[cells])
+        if freed is not None:
+            self.unclaimed[: len(freed)] += freed
 
     def usable(self, entry: int) -> NDArray[np.bool_]:
         """Classes that match the entry and hold one of its smallest units."""

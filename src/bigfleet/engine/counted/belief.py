@@ -1,0 +1,151 @@
+"""Belief: a cluster that says nonsense gets at most what its count needs once more (P19). In integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigfleet.engine.decide.world import World
+from bigfleet.engine.demand.rows import SPREAD
+from bigfleet.engine.fleet.placing import Slots
+from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
+from bigfleet.engine.nodes.reports import EMPTY, USED, Reports, is_seen
+from bigfleet.engine.nodes.sessions import Sessions
+
+_MANY = 4611686018427387904
+# Ten or eleven times as much still fits.
+_SATURATED = 576460752303423488
+
+
+@kernel
+def doubt(
+    w: World, r: Reports, s: Sessions, slots: Slots, alive: U1, with_pods: U1, classes: int, pods: int,
+    risk_limit: float, single: U1, which: I4, count: int, believed: U1,
+) -> None:  # fmt: skip
+    """Tells which of the clusters are believed: what of them is suspect costs no more than what their rows need.
+    `single` marks rows of which a machine holds one unit at most."""
+    for i in range(count):
+        cluster = which[i]
+        suspect = _suspect_price(w, r, s, slots, pods, cluster)
+        believed[i] = 1
+        if suspect > 0:
+            fresh = 0
+            for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
+                for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+                    fresh += _fresh_price(w, alive, with_pods, classes, pods, risk_limit, single, entry, part)
+                if fresh >= suspect:
+                    break
+            believed[i] = suspect <= fresh
+
+
+@inner
+def _micro(price: float) -> int:
+    return int(np.floor(price * 1000000.0 + 0.5))
+
+
+@inner
+def _suspect_price(w: World, r: Reports, s: Sessions, slots: Slots, pods: int, cluster: int) -> int:
+    width = w.rows.unit.shape[1]
+    used = np.zeros(width, np.int64)
+    running = np.zeros(width, np.int64)
+    every = 0
+    idle = 0
+    row = s.head[cluster]
+    while row >= 0:
+        if is_seen(r, s, slots, row):
+            price = _micro(w.k.price[w.cells.cls[slots.cell[r.slot[row]]]])
+            every += price
+            if not r.flags[row] & EMPTY and not r.flags[row] & USED:
+                idle += price
+            for d in range(min(width, r.used.shape[1])):
+                used[d] = min(_SATURATED, used[d] + r.used[row, d])
+        row = r.next[row]
+    if every == 0:
+        return 0
+    for each in range(w.c.start[cluster], w.c.start[cluster] + w.c.rows[cluster]):
+        for d in range(width):
+            running[d] = min(_SATURATED, running[d] + w.rows.running[each] * w.rows.unit[each, d])
+    for d in range(width):
+        if d != pods and used[d] > 0 and 10 * used[d] > 11 * running[d]:
+            return every
+    return idle
+
+
+@kernel
+def value_of(w: World, alive: U1, with_pods: U1, classes: int, pods: int, entry: int, part: int) -> float:
+    """`part_value` for Python."""
+    return part_value(w, alive, with_pods, classes, pods, entry, part)
+
+
+@inner
+def part_value(w: World, alive: U1, with_pods: U1, classes: int, pods: int, entry: int, part: int) -> float:
+    """The value of one unit of a part (P10)."""
+    prof = w.e.prof[entry]
+    con = w.p.con[prof]
+    key = w.p.spread[prof] if w.e.kind[entry] == SPREAD else -1
+    dollars = w.p.interruption_dollars[prof]
+    value = np.inf
+    value_free = np.inf
+    for cls in range(classes):
+        if alive[cls] == 0 or w.match[con, cls] == 0 or (key >= 0 and w.k.dom[cls, key] < 0):
+            continue
+        risk = 0.0 if w.k.risk[cls] == 0.0 or dollars == 0.0 else w.k.risk[cls] * dollars
+        if np.isinf(risk) or _holds(w, with_pods, pods, part, cls) == 0:
+            continue
+        share = 0.0
+        for d in range(w.parts.unit.shape[1]):
+            amount = _takes(w, with_pods, pods, part, cls, d)
+            if amount > 0:
+                share = max(share, amount / w.k.alloc[cls, d])
+        if w.k.price[cls] > 0.0:
+            value = min(value, share * w.k.price[cls] + risk)
+        else:
+            value_free = min(value_free, share + risk)
+    if np.isinf(value):
+        value = value_free
+    if np.isinf(value):
+        value = 0.0
+    return value
+
+
+@inner
+def _fresh_price(
+    w: World, alive: U1, with_pods: U1, classes: int, pods: int, risk_limit: float, single: U1, entry: int, part: int
+) -> int:
+    """What it costs to hold all units of a part on the cheapest class."""
+    prof = w.e.prof[entry]
+    con = w.p.con[prof]
+    key = w.p.spread[prof] if w.e.kind[entry] == SPREAD else -1
+    dollars = w.p.interruption_dollars[prof]
+    value = part_value(w, alive, with_pods, classes, pods, entry, part)
+    best = -1
+    count = w.rows.count[w.parts.row[part]]
+    for cls in range(classes):
+        if alive[cls] == 0 or w.match[con, cls] == 0 or (key >= 0 and w.k.dom[cls, key] < 0):
+            continue
+        risk = 0.0 if w.k.risk[cls] == 0.0 or dollars == 0.0 else w.k.risk[cls] * dollars
+        if np.isinf(risk) or risk > risk_limit * value:
+            continue
+        most = _holds(w, with_pods, pods, part, cls)
+        if most > 0:
+            if single[w.parts.row[part]] != 0:
+                most = 1
+            price = (count + most - 1) // most * _micro(w.k.price[cls])
+            if best < 0 or price < best:
+                best = price
+    return max(0, best)
+
+
+@inner
+def _takes(w: World, with_pods: U1, pods: int, part: int, cls: int, d: int) -> int:
+    amount = w.parts.unit[part, d]
+    return 1 if amount == 0 and d == pods and with_pods[cls] != 0 else amount
+
+
+@inner
+def _holds(w: World, with_pods: U1, pods: int, part: int, cls: int) -> int:
+    most = _MANY
+    for d in range(w.parts.unit.shape[1]):
+        amount = _takes(w, with_pods, pods, part, cls, d)
+        if amount > 0:
+            most = min(most, w.k.alloc[cls, d] // amount)
+    return most

@@ -1,0 +1,37 @@
+"""Questions verdicts ask about the end of a step: whether lots have room, what a cluster's nodes have left (P42)."""
+
+from __future__ import annotations
+
+from bigfleet.engine.counted.book import Book, PlacementRules
+from bigfleet.engine.counted.coming import ALL
+from bigfleet.engine.counted.lots import usable
+from bigfleet.engine.counted.supply import left_into
+from bigfleet.engine.decide.world import World
+from bigfleet.engine.demand.rows import SPREAD
+from bigfleet.engine.kernels.jit import I8, kernel
+from bigfleet.engine.nodes.reports import Reports, is_seen
+from bigfleet.engine.nodes.sessions import Sessions
+
+
+@kernel
+def lots_left(w: World, b: Book, rules: PlacementRules, t: int) -> bool:
+    """Whether some lot would hold a unit of the turn, its domain aside."""
+    return usable(w, b, rules, t, b.t.first[t], ALL, -1, -1) > 0
+
+
+@kernel
+def seen_left(w: World, b: Book, r: Reports, s: Sessions, entry: int, left: I8) -> None:
+    """Sums what the seen nodes of an entry's cluster that match it have left."""
+    prof = w.e.prof[entry]
+    con = w.p.con[prof]
+    cluster = w.e.cluster[entry]
+    row = s.head[cluster]
+    while row >= 0:
+        slot = r.slot[row]
+        if is_seen(r, s, b.slots, row):
+            cls = w.cells.cls[b.slots.cell[slot]]
+            if w.match[con, cls] != 0 and (w.e.kind[entry] != SPREAD or w.k.dom[cls, w.p.spread[prof]] >= 0):
+                left_into(w, b, r, slot, cluster, b.s.left, 0)
+                for d in range(len(left)):
+                    left[d] += b.s.left[0, d]
+        row = r.next[row]

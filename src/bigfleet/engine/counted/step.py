@@ -1,0 +1,426 @@
+"""One step for counted entries: makes the book, and lets Assign and Preempt call turns in their order.
+
+Owns no rule: it finds what a step has to look at, gives kernels room, and tells what came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.batches import Conditions
+from bigfleet.engine.counted.belief import doubt
+from bigfleet.engine.counted.book import (
+    BUY,
+    DROPPED,
+    FULL,
+    LOOSE,
+    MOST_TOKENS,
+    PAID_DRAINING,
+    PAID_EMPTY,
+    PAID_IDLE,
+    PODS,
+    PURCHASES,
+    REOPEN,
+    TOKENS,
+    UNIVERSES,
+    Backoffs,
+    Blocks,
+    Book,
+    Kinds,
+    Lots,
+    PlacementRules,
+    Purchases,
+    Scratch,
+    enlarged,
+    made_with,
+    zeros,
+)
+from bigfleet.engine.counted.buying import find_scarce
+from bigfleet.engine.counted.closing import clear_parking, close_turns
+from bigfleet.engine.counted.coming import place_on_coming
+from bigfleet.engine.counted.judging import SPARED
+from bigfleet.engine.counted.kinds import device_columns, kinds_of
+from bigfleet.engine.counted.preempt import await_draining, choose_victims
+from bigfleet.engine.counted.serve import drop_superfluous, finish_assign, place_leftovers, serve_turns
+from bigfleet.engine.counted.supply import (
+    draining_machines,
+    find_coming,
+    list_draining,
+    make_blocks,
+    make_lots,
+    sort_machines,
+)
+from bigfleet.engine.counted.turns import Lacking, take_turns
+from bigfleet.engine.counted.worth import price_units
+from bigfleet.engine.decide.victims import Ranked, Victims, Weights
+from bigfleet.engine.decide.world import World
+from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
+from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.kernels.columns import grown
+from bigfleet.engine.kernels.jit import I4
+from bigfleet.engine.policy import Policy
+from bigfleet.engine.results import NeedKey
+
+if TYPE_CHECKING:
+    from bigfleet.engine.catalog.catalog import Catalog
+    from bigfleet.engine.demand.demand import Demand
+    from bigfleet.engine.fleet.fleet import Fleet
+    from bigfleet.engine.nodes.nodes import Nodes
+    from bigfleet.engine.nodes.standing import Standing
+
+_NONE = np.zeros(0, np.int32)
+
+
+class CountedStep:
+    """The turns of one step; `entries` are theirs, in order."""
+
+    def __init__(self, lacking: Lacking, policy: Policy, now: int) -> None:
+        placement = policy.placement
+        self.lacking = lacking
+        self.entries = lacking.entries
+        self.rules = PlacementRules(
+            now, placement.open_remainders, placement.riders, placement.within, placement.paid_ratio,
+            placement.risk_limit, placement.second_pass_from,
+        )  # fmt: skip
+        self.book: Book
+        self.portions = lacking.portions
+        self.believed: dict[int, bool] = {}
+        # Turns whose cluster may acquire at all; a gang that rests may not.
+        self.hopes: NDArray[np.bool_] = np.zeros(len(lacking.entries), bool)
+        self.turn_of: dict[int, int] = {}
+        self._taken_by: dict[int, tuple[int, int, int]] | None = None
+
+    # ---- beginning -------------------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        world: Callable[[], World],
+        catalog: Catalog,
+        fleet: Fleet,
+        demand: Demand,
+        nodes: Nodes,
+        policy: Policy,
+        conditions: Conditions,
+        standing: Standing,
+        fresh: NDArray[np.bool_],
+        closing: NDArray[np.int32],
+        empty: NDArray[np.int32],
+    ) -> World:
+        """Makes the book. `fresh` is by cluster; `closing` are machines tier (a) may reopen, `empty` those tier (d) may
+        take."""
+        w = world()
+        t, q, uni, tokens = take_turns(w, self.lacking, demand, catalog)
+        catalog.rank_domains()
+        w = world()
+        count, width, now = len(self.entries), w.rows.unit.shape[1], self.rules.now
+        self.turn_of = {entry: turn for turn, entry in enumerate(self.entries.tolist())}
+        kinds = kinds_of(catalog, w, demand.descending)
+        self.believed = self._believe(w, kinds, catalog, fleet, demand, nodes, policy)
+        able = np.array(
+            [bool(fresh[cluster]) and self.believed[cluster] for cluster in t.cluster[:count].tolist()], np.uint8
+        )
+        self.hopes = (able != 0) & conditions.acquire
+        gangs = w.e.kind[self.entries] == GANG
+        parked = gangs & ((w.e.flags[self.entries] & PARKED) != 0)
+        t.able[:count] = able & ~parked
+        t.may[:count] = t.able[:count] if conditions.acquire else 0
+        chains, token, token_next, most, tokens_used = self._chains(nodes, q.token, tokens)
+        young = nodes.young
+        draining = np.empty(max(1, draining_machines(w)), np.int32)
+        free = int(w.owners.used[OWNER_IDLE]) + int(w.owners.used[OWNER_SPECULATIVE])
+        blocks = len(closing) + len(empty) + len(draining) + free
+        machines = len(young) + blocks + 2 * count + 64
+        lots = len(young) + 2 * count + 64
+        size = max(lots, 256)
+        domains = len(catalog.domains.text)
+        b = Book(
+            t=t, q=q, lots=made_with(Lots, lots, left=width),
+            blocks=made_with(Blocks, blocks, spare=width),
+            bought=made_with(Purchases, 2 * count + 16),
+            kinds=kinds, shut=self._backoffs(catalog, fleet, w, standing),
+            s=made_with(Scratch, size, left=width)._replace(
+                block=zeros(max(size, blocks, free)), portion=zeros(self.rules.riders + 2),
+                units=np.zeros(self.rules.riders + 2, np.int64), left=np.zeros((2, width), np.int64),
+                count=np.zeros(domains, np.int64), seen=np.zeros(domains, np.int64),
+                inside=np.zeros(domains, np.int64), dom=zeros(domains),
+            ),
+            uni=uni, slots=fleet.v, members=fleet.cells.members.v, said=nodes.said,
+            token=token, token_next=token_next,
+            fill_portion=zeros(4 * count + self.rules.riders + 16),
+            fill_n=np.zeros(4 * count + self.rules.riders + 16, np.int64),
+            machine=zeros(machines), mark=np.zeros(len(fleet.v.state), np.uint8),
+            remainders=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
+            reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8), dropped=zeros(16), dropped_cell=zeros(16),
+            money=np.zeros(4), meta=np.zeros(32, np.int64),
+        )  # fmt: skip
+        b.meta[PODS], b.meta[LOOSE], b.meta[TOKENS], b.meta[MOST_TOKENS] = (
+            catalog.resource("pods"), -1, tokens_used, most,
+        )  # fmt: skip
+        b.meta[UNIVERSES] = int((t.uni + t.unis)[:count].max(initial=0))
+        served = np.zeros(len(w.c.start), np.uint8)
+        served[self.lacking.clusters] = 1
+        found, token_of, left = zeros(len(young)), zeros(len(young)), np.zeros((max(1, len(young)), width), np.int64)
+        of_sums = self._texts_of_sums(w, catalog, fleet, demand, young)
+        n = find_coming(
+            w, b, nodes.r, young, len(young), served, of_sums, nodes.loads.tokens_of, now, found, token_of,
+            left,
+        )  # fmt: skip
+        make_lots(w, b, found[:n], token_of[:n], left[:n], chains)
+        drainings = list_draining(w, b, nodes.r, now, draining)
+        sort_machines(w.ids, draining, drainings)
+        mine = closing[served[fleet.v.cluster[closing]] != 0] if len(closing) else closing
+        ordered = empty.copy()
+        sort_machines(w.ids, ordered, len(ordered))
+        make_blocks(
+            w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered)
+        )
+        price_units(w, b, catalog.class_count, 0, self.portions)
+        device = device_columns(catalog)
+        q.device[: self.portions] = (q.unit[: self.portions][:, device] > 0).any(axis=1) if device.any() else 0
+        self.book = b
+        self._run(w, place_on_coming, count)
+        find_scarce(w, self.book, self.rules, count)
+        return w
+
+    def _believe(
+        self, w: World, kinds: Kinds, catalog: Catalog, fleet: Fleet, demand: Demand, nodes: Nodes, policy: Policy
+    ) -> dict[int, bool]:
+        which = self.lacking.clusters
+        believed = np.ones(len(which), np.uint8)
+        if policy.placement.doubt:
+            single = np.zeros(len(w.rows.prof), np.uint8)
+            for cluster in which.tolist():
+                for row in demand.sparse(fleet.clusters[cluster]).tokens:
+                    single[int(w.c.start[cluster]) + row] = 1
+            doubt(
+                w, nodes.r, nodes.s, fleet.v, kinds.alive, kinds.pods, catalog.class_count, catalog.resource("pods"),
+                policy.placement.risk_limit, single, which, len(which), believed,
+            )  # fmt: skip
+        return dict(zip(which.tolist(), believed.astype(bool).tolist(), strict=True))
+
+    def _chains(
+        self, nodes: Nodes, heads: I4, tokens: dict[int, frozenset[str]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int, int]:
+        """Token chains by the set of a node's load, and of portions, with room for as many again; the most that one
+        fill may add, and how many there are."""
+        numbers: dict[str, int] = {}
+        token: list[int] = []
+        following: list[int] = []
+
+        def chain(names: frozenset[str]) -> int:
+            head = -1
+            for name in sorted(names):
+                token.append(numbers.setdefault(name, len(numbers)))
+                following.append(head)
+                head = len(token) - 1
+            return head
+
+        sets = nodes.loads.token_sets
+        chains = np.array([chain(names) for names in sets], np.int32)
+        for portion, names in tokens.items():
+            heads[portion] = chain(names)
+        most = max((len(names) for names in tokens.values()), default=0) * (self.rules.riders + 3)
+        size = max(len(token), most, 16)
+        made, after = np.zeros(2 * size, np.int32), np.zeros(2 * size, np.int32)
+        made[: len(token)], after[: len(token)] = token, following
+        return chains, made, after, most, len(token)
+
+    def _backoffs(self, catalog: Catalog, fleet: Fleet, w: World, standing: Standing) -> Backoffs:
+        found: list[tuple[int, int, int]] = []
+        keys: dict[NeedKey, int] | None = None
+        for (cluster, offer), each in standing.backoffs.items():
+            if each.every:
+                found.append((cluster, offer, -1))
+                continue
+            if keys is None:
+                keys = self._keys(catalog, fleet, w)
+            found += [(cluster, offer, keys[key]) for key in each.rows if key in keys]
+        shut: Backoffs = made_with(Backoffs, len(found))
+        shut.cluster[:] = -1
+        for at, (cluster, offer, turn) in enumerate(found):
+            shut.cluster[at], shut.offer[at], shut.turn[at] = cluster, offer, turn
+        return shut
+
+    def _keys(self, catalog: Catalog, fleet: Fleet, w: World) -> dict[NeedKey, int]:
+        texts = catalog.texts.texts
+        found = {}
+        for turn, entry in enumerate(self.entries.tolist()):
+            unit = ""
+            if int(w.e.kind[entry]) != GANG:
+                amounts = w.parts.unit[int(w.e.part[entry])]
+                names = sorted((catalog.resources[d], int(amounts[d])) for d in np.nonzero(amounts)[0].tolist())
+                unit = ",".join(f"{name}={amount}" for name, amount in names)
+            key = NeedKey(
+                fleet.clusters[int(w.e.cluster[entry])],
+                texts[int(w.p.text[w.e.prof[entry]])],
+                texts[int(w.e.group[entry])],
+                unit,
+            )
+            found[key] = turn
+        return found
+
+    def _texts_of_sums(
+        self, w: World, catalog: Catalog, fleet: Fleet, demand: Demand, young: NDArray[np.int32]
+    ) -> NDArray[np.uint8]:
+        """Fingerprints of sum rows in force, by text: machines being made for one of them are not anybody's."""
+        marks = np.zeros(len(catalog.texts.texts), np.uint8)
+        if len(young) and (fleet.v.cluster[young] < 0).any():
+            for cluster in range(len(fleet.clusters)):
+                if not w.c.counted[cluster] and w.c.rows[cluster]:
+                    start = int(w.c.start[cluster])
+                    marks[w.p.text[w.rows.prof[start : start + int(w.c.rows[cluster])]]] = 1
+        return marks
+
+    # ---- going on --------------------------------------------------------------------------------------------------
+
+    def _run(self, w: World, kernel: Callable[..., int], last: int, first: int = 0) -> None:
+        at = first
+        while at < last:
+            at = kernel(w, self.book, self.rules, at, last)
+            if at < last:
+                self.book = enlarged(self.book)
+
+    def serve(self, w: World, first: int, last: int) -> None:
+        self._run(w, serve_turns, last, first)
+
+    def finish(self, w: World) -> None:
+        """After the pass: what was left over, and what became superfluous."""
+        count = len(self.entries)
+        self._run(w, place_leftovers, count)
+        b = self.book
+        made = int(b.meta[PURCHASES])
+        turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
+        bought = (b.t.kind[turns] == PLAIN) & ((tiers == PAID_IDLE) | (tiers == BUY))
+        clusters = b.t.cluster[turns[bought]]
+        machines = np.bincount(clusters, weights=b.bought.n[:made][bought], minlength=1)
+        for cluster in np.nonzero(machines >= self.rules.second_pass_from)[0].tolist():
+            if not machines[cluster]:
+                continue
+            at = made - 1
+            while at >= 0:
+                at = drop_superfluous(w, self.book, self.rules, cluster, at)
+                if at >= 0:
+                    self.book = enlarged(self.book)
+        finish_assign(w, self.book, self.portions)
+
+    def short(self) -> NDArray[np.int64]:
+        """Turns that may preempt and lack something."""
+        b, count = self.book, len(self.entries)
+        return np.array([turn for turn in np.nonzero(b.t.able[:count])[0].tolist() if self.lacks(turn)], np.int64)
+
+    def await_draining(self, w: World, v: Victims, turn: int) -> Victims:
+        await_draining(w, self.book, v, self.rules, turn)
+        while self.book.meta[FULL]:
+            self.book = enlarged(self.book)
+            await_draining(w, self.book, v, self.rules, turn)
+        return v
+
+    def choose_victims(
+        self, w: World, v: Victims, r: Ranked, weights: Weights, turn: int, grow: Callable[[Victims], Victims]
+    ) -> Victims:
+        choose_victims(w, self.book, v, r, weights, self.rules, turn)
+        while self.book.meta[FULL]:
+            self.book, v = enlarged(self.book), grow(v)
+            choose_victims(w, self.book, v, r, weights, self.rules, turn)
+        return v
+
+    # ---- what came out ---------------------------------------------------------------------------------------------
+
+    def acquisitions(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+        """What was taken for entries: tier, machine and turn; per turn reopened ones, empty ones of others, Idle ones,
+        then purchases, each in the order taken. Draining machines are nobody's action."""
+        b = self.book
+        made = int(b.meta[PURCHASES])
+        n = b.bought.n[:made].astype(np.int64)
+        tier = np.repeat(b.bought.tier[:made], n)
+        turn = np.repeat(b.bought.turn[:made], n)
+        ends = np.cumsum(n)
+        places = np.arange(int(ends[-1]) if made else 0) + np.repeat(b.bought.first[:made] - (ends - n), n)
+        slot = b.machine[places]
+        rank = np.full(5, -1)
+        rank[[REOPEN, PAID_EMPTY, PAID_IDLE, BUY]] = (0, 1, 2, 3)
+        mine = rank[tier] >= 0
+        tier, turn, slot = tier[mine], turn[mine], slot[mine]
+        order = np.lexsort((rank[tier], turn))
+        return tier[order], slot[order], turn[order]
+
+    def busy(self) -> set[int]:
+        """Machines that were reopened, or taken from other clusters."""
+        return set(np.nonzero(self.book.mark & SPARED)[0].tolist())
+
+    @property
+    def taken_by(self) -> dict[int, tuple[int, int, int]]:
+        """By turn: machines taken in all, of them Idle ones and purchases."""
+        if self._taken_by is None:
+            b = self.book
+            found: dict[int, tuple[int, int, int]] = {}
+            made = int(b.meta[PURCHASES])
+            for turn, tier, n in zip(
+                *(c[:made].tolist() for c in (b.bought.turn, b.bought.tier, b.bought.n)), strict=True
+            ):
+                if tier != PAID_DRAINING:
+                    had = found.get(turn, (0, 0, 0))
+                    found[turn] = (had[0] + n, had[1] + n * (tier == PAID_IDLE), had[2] + n * (tier == BUY))
+            self._taken_by = found
+        return self._taken_by
+
+    def close(self, w: World, clusters: int) -> None:
+        """After Preempt: what every part lacks, and which gangs are hopeless (R3.8)."""
+        count, b = len(self.entries), self.book
+        close_turns(w, b, count)
+        stuck = [
+            turn
+            for turn in np.nonzero(self.hopes & (w.e.kind[self.entries] == GANG))[0].tolist()
+            if not b.t.ok[turn] and not self.taken_by.get(turn, (0,))[0] and self.lacks(turn)
+        ]
+        entries = self.entries[stuck]
+        since = w.e.parked_since[entries].copy()
+        clear_parking(w, clusters)
+        w.e.parked_since[entries] = np.where(since == NO_TIME, self.rules.now, since)
+
+    def lacks(self, turn: int) -> bool:
+        """Whether something of a turn was not found; a gang that no host may hold has no portion and lacks all."""
+        q, first, n = self.book.q, int(self.book.t.first[turn]), int(self.book.t.n[turn])
+        mine = slice(first, first + n)
+        found = q.coming[mine] + q.acquired[mine] + q.awaiting[mine]
+        return n == 0 or bool((q.stranded[mine] > found).any())
+
+    @property
+    def dropped(self) -> NDArray[np.int32]:
+        """Machines the second pass gave back and nobody took again."""
+        b, count = self.book, int(self.book.meta[DROPPED])
+        return b.dropped[:count][b.dropped_cell[:count] >= 0]
+
+
+def runs(sums: NDArray[np.int64], turns: NDArray[np.int64]) -> Iterator[tuple[bool, int, int]]:
+    """Stretches of entries of one kind in the order of service, given the ranks of both in their own order: whether
+    they are turns, and the first and last of them."""
+    both = np.concatenate((sums, turns), axis=1)
+    order = np.lexsort(both[::-1])
+    are_turns = order >= sums.shape[1]
+    at = [0, 0]
+    bounds = np.append(np.nonzero(np.diff(are_turns))[0] + 1, len(order))
+    first = 0
+    for last in bounds.tolist() if len(order) else ():
+        kind = bool(are_turns[first])
+        yield kind, at[kind], at[kind] + last - first
+        at[kind] += last - first
+        first = last
+
+
+def more_takes(v: Victims) -> Victims:
+    """Twice the room for what is taken from victims."""
+    size = 2 * len(v.take_n)
+    return v._replace(
+        take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
+        take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
+    )  # fmt: skip
+
+
+def in_order(ranks: NDArray[np.int64], sums: NDArray[np.int32], turns: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Entries of both kinds in the order of service, given their ranks behind each other."""
+    return np.concatenate((sums, turns))[np.lexsort(ranks[::-1])]

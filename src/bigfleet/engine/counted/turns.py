@@ -1,0 +1,194 @@
+"""Turns: counted entries of which something lacks room, in the order of service, with their units (P16, P17, P29).
+
+Entries without anything stranded are nobody's turn and cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.catalog.classes import HOSTNAME
+from bigfleet.engine.counted.book import HOST, Portions, Turns, Universes, made_with
+from bigfleet.engine.decide.world import World
+from bigfleet.engine.demand.rows import GANG, SPREAD
+from bigfleet.engine.kernels.jit import I4, I8, kernel
+
+if TYPE_CHECKING:
+    from bigfleet.engine.catalog.catalog import Catalog
+    from bigfleet.engine.demand.demand import Demand
+
+
+class Lacking(NamedTuple):
+    """Who takes turns: entries in order, and their clusters."""
+
+    entries: NDArray[np.int32]
+    clusters: NDArray[np.int32]
+    portions: int
+
+
+@kernel
+def count_lacking(w: World, clusters: int, out: I8) -> None:
+    """Entries and parts of reporting clusters that lack room, and clusters that have some."""
+    out[0] = 0
+    out[1] = 0
+    out[2] = 0
+    for cluster in range(clusters):
+        if w.c.counted[cluster] == 0 or w.c.lacking[cluster] == 0:
+            continue
+        out[2] += 1
+        for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
+            some = False
+            for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+                if w.rows.lacking[w.parts.row[part]] > 0:
+                    some = True
+                    out[1] += 1
+            if some:
+                out[0] += 1
+
+
+@kernel
+def list_lacking(w: World, clusters: int, entries: I4, which: I4) -> None:
+    found = 0
+    listed = 0
+    for cluster in range(clusters):
+        if w.c.counted[cluster] == 0 or w.c.lacking[cluster] == 0:
+            continue
+        which[listed] = cluster
+        listed += 1
+        for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
+            for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+                if w.rows.lacking[w.parts.row[part]] > 0:
+                    entries[found] = entry
+                    found += 1
+                    break
+
+
+def find_lacking(w: World, clusters: int) -> Lacking | None:
+    out = np.zeros(3, np.int64)
+    count_lacking(w, clusters, out)
+    entries, portions, listed = out.tolist()
+    if not entries:
+        return None
+    found, which = np.empty(entries, np.int32), np.empty(listed, np.int32)
+    list_lacking(w, clusters, found, which)
+    keys = (w.e.seq[found], w.c.rank[w.e.cluster[found]], w.e.arrival[found], w.p.precedence[w.e.prof[found]])
+    return Lacking(found[np.lexsort(keys)], which, portions)
+
+
+@kernel
+def fill_turns(w: World, t: Turns, q: Portions, count: int, last_plain: I4) -> int:
+    """Turns and portions of the entries there are, in order; returns how many portions."""
+    at = 0
+    width = q.unit.shape[1]
+    for i in range(count):
+        entry = t.entry[i]
+        prof = w.e.prof[entry]
+        kind = w.e.kind[entry]
+        cluster = w.e.cluster[entry]
+        t.cluster[i] = cluster
+        t.prof[i] = prof
+        t.con[i] = w.p.con[prof]
+        t.kind[i] = kind
+        t.dollars[i] = w.p.interruption_dollars[prof]
+        t.domain[i] = -1
+        t.key[i] = -1
+        t.skew[i] = 1
+        t.next[i] = -1
+        t.first[i] = at
+        if kind == GANG:
+            t.key[i] = w.p.same[prof]
+            if w.p.same[prof] == HOSTNAME:
+                t.kind[i] = HOST
+        elif kind == SPREAD:
+            t.key[i] = w.p.spread[prof]
+            t.skew[i] = w.p.skew[prof]
+        else:
+            if last_plain[cluster] >= 0:
+                t.next[last_plain[cluster]] = i
+            last_plain[cluster] = i
+        for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+            lacking = w.rows.lacking[w.parts.row[part]]
+            if lacking > 0:
+                q.turn[at] = i
+                q.part[at] = part
+                q.stranded[at] = lacking
+                q.token[at] = -1
+                for d in range(width):
+                    q.unit[at, d] = w.parts.unit[part, d]
+                at += 1
+        t.n[i] = at - t.first[i]
+    return at
+
+
+def take_turns(
+    w: World, lacking: Lacking, demand: Demand, catalog: Catalog
+) -> tuple[Turns, Portions, Universes, dict[int, frozenset[str]]]:
+    """Turns with their portions, the units spreads have in each domain, and tokens by portion."""
+    count, width = len(lacking.entries), w.rows.unit.shape[1]
+    t: Turns = made_with(Turns, count)
+    q: Portions = made_with(Portions, lacking.portions, unit=width)
+    t.entry[:count] = lacking.entries
+    last_plain = np.full(len(w.c.start), -1, np.int32)
+    fill_turns(w, t, q, count, last_plain)
+    tokens: dict[int, frozenset[str]] = {}
+    domains: list[int] = []
+    units: list[int] = []
+    for cluster in lacking.clusters.tolist():
+        said = demand.sparse(demand.fleet.clusters[cluster])
+        if said.tokens:
+            start = int(w.c.start[cluster])
+            mine = np.nonzero(t.cluster[q.turn[: lacking.portions]] == cluster)[0]
+            for portion in mine.tolist():
+                row = int(w.parts.row[q.part[portion]]) - start
+                if row in said.tokens:
+                    tokens[portion] = said.tokens[row]
+    for turn in np.nonzero(t.kind[:count] != 0)[0].tolist():
+        entry, cluster = int(t.entry[turn]), int(t.cluster[turn])
+        said = demand.sparse(demand.fleet.clusters[cluster])
+        first = int(w.e.part[entry])
+        rows = [
+            int(w.parts.row[part]) - int(w.c.start[cluster]) for part in range(first, first + int(w.e.parts[entry]))
+        ]
+        there: dict[str, int] = {}
+        for row in rows:
+            for domain, amount in said.domains.get(row, {}).items():
+                there[domain] = there.get(domain, 0) + amount
+        kind = int(t.kind[turn])
+        if kind == HOST:
+            start = int(w.c.start[cluster])
+            runs = any(there.values()) or any(int(w.rows.running[start + row]) for row in rows)
+            _on_one_host(t, q, turn, runs, tokens)
+        elif kind == SPREAD:
+            key = catalog.keys[int(t.key[turn])]
+            t.uni[turn], t.unis[turn] = len(domains), len(there)
+            domains += [catalog.intern_domain(key, domain) for domain in there]
+            units += there.values()
+        elif any(there.values()):
+            best = min((domain for domain in there if there[domain] > 0), key=lambda d: (-there[d], d.encode()))
+            t.domain[turn] = catalog.intern_domain(catalog.keys[int(t.key[turn])], best)
+    size = len(domains)
+    uni: Universes = made_with(Universes, 2 * size + 4 * len(catalog.domain_texts) + 64)
+    uni.dom[:size], uni.units[:size] = domains, units
+    return t, q, uni, tokens
+
+
+def _on_one_host(t: Turns, q: Portions, turn: int, runs: bool, tokens: dict[int, frozenset[str]]) -> None:
+    """All stranded units of a gang are one unit; none where members run already, or where two exclude each other."""
+    first, last = int(t.first[turn]), int(t.first[turn]) + int(t.n[turn])
+    together: frozenset[str] = frozenset()
+    apart = runs
+    for portion in range(first, last):
+        mine = tokens.pop(portion, frozenset())
+        apart = apart or bool(mine and (int(q.stranded[portion]) > 1 or mine & together))
+        together |= mine
+    if apart:
+        t.n[turn] = 0
+        return
+    q.unit[first] = (q.unit[first:last] * q.stranded[first:last, None]).sum(axis=0)
+    q.stranded[first] = 1
+    t.n[turn] = 1
+    if together:
+        tokens[first] = together

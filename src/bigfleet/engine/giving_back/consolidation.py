@@ -1,0 +1,221 @@
+"""Consolidation: one pass over a cluster closes nodes that carry too little for what they cost, and moves or deletes
+those that have been closing for long (P35, P37, P39).
+
+Kernels weigh nodes and look for other room; here is what is chosen of that, and in which order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.catalog.published import Published, is_device
+from bigfleet.engine.decide.world import World
+from bigfleet.engine.fleet.fleet import Fleet
+from bigfleet.engine.giving_back.other_room import FreeBlocks, Options, find_room, rooms
+from bigfleet.engine.giving_back.weighing import (
+    CLOSED,
+    CLOSING,
+    OPEN,
+    UNKNOWN,
+    WORD,
+    Allowed,
+    Weighed,
+    WeighRules,
+    below,
+    weigh,
+)
+from bigfleet.engine.kernels.columns import made
+from bigfleet.engine.nodes.nodes import Nodes
+from bigfleet.engine.nodes.reports import REMOVABLE
+from bigfleet.engine.policy import Placement
+
+_HOUR = 3_600_000_000_000
+
+
+class Moved(NamedTuple):
+    """Old machines that give way to a new one (-1: to nothing), by slots."""
+
+    old: tuple[int, ...]
+    new: int
+
+
+class Passed(NamedTuple):
+    """What a pass over one cluster decided."""
+
+    cluster: int
+    moves: list[Moved]
+    closes: list[int]
+
+
+class _Option(NamedTuple):
+    """A move that would pay, with the pods it evicts."""
+
+    gain: float
+    pods: int
+    old: tuple[int, ...]
+    block: int
+
+
+class Consolidation:
+    """Passes of one step; `take(block)` claims the next machine of a free block."""
+
+    def __init__(
+        self,
+        w: World,
+        catalog: Catalog,
+        fleet: Fleet,
+        nodes: Nodes,
+        published: Published,
+        blocks: FreeBlocks,
+        take: Callable[[int], int],
+        placement: Placement,
+        now: int,
+    ) -> None:
+        self._w, self._catalog, self._fleet, self._nodes = w, catalog, fleet, nodes
+        self._published, self._blocks, self._take = published, blocks, take
+        self._placement, self._now = placement, now
+        self._pods = catalog.resource("pods")
+        self._device = np.array([is_device(name) for name in catalog.resources] or [False], np.uint8)
+        self._classes = self._priced()
+        self._loads = nodes.loads.v
+        self._rules = WeighRules(now, placement.settle_ns, placement.closing_ns, self._pods)
+
+    def run(self, cluster: int, *, acquire: bool, configured: int, recent: int, evictions: int) -> Passed:
+        """One pass. `configured` counts the cluster's machines, `recent` old ones of moves that began lately."""
+        nodes, w, placement = self._nodes, self._w, self._placement
+        nodes.s.passed_at[cluster] = self._now
+        size = max(1, int(nodes.s.reports[cluster]))
+        allowed = self._allowed(cluster, size)
+        weighed = _weighed(size)
+        weigh(
+            nodes.r, nodes.s, self._fleet.v, w.cells, w.k, self._published, self._loads, allowed, self._classes, w.ids,
+            cluster, self._rules, weighed,
+        )  # fmt: skip
+        below(nodes.r, w.ids, weighed, placement.candidate_ratio, placement.candidates)
+        passed = Passed(cluster, [], [])
+        if not weighed.meta[OPEN] and not weighed.meta[CLOSED]:
+            return passed
+        rooms(w.k, nodes.said, w.c.overhead, cluster, self._blocks)
+        limit = max(1, math.floor(placement.closing_fraction * configured)) - int(weighed.meta[CLOSING])
+        self._close(weighed, allowed, limit, passed)
+        most = max(1, math.floor(placement.move_fraction * configured)) - recent
+        self._move(weighed, allowed, most, evictions, acquire, passed)
+        return passed
+
+    def _close(self, weighed: Weighed, allowed: Allowed, limit: int, passed: Passed) -> None:
+        r, count = self._nodes.r, int(weighed.meta[OPEN])
+        options = made(Options, max(1, count), old=self._placement.move_size)
+        for at, node in enumerate(weighed.open[:count].tolist()):
+            if len(passed.closes) >= limit:
+                break
+            row = int(weighed.row[node])
+            if not r.flags[row] & REMOVABLE:
+                self._find_room(weighed, allowed, weighed.open, count, at, options)
+                if options.block[at] < 0 or not options.fraction[at] > self._placement.min_saving:
+                    continue
+            passed.closes.append(int(r.slot[row]))
+
+    def _move(
+        self, weighed: Weighed, allowed: Allowed, most: int, evictions: int, acquire: bool, passed: Passed
+    ) -> None:
+        r, count = self._nodes.r, int(weighed.meta[CLOSED])
+        gone: set[int] = set()
+        for option in self._options(weighed, allowed, count, acquire):
+            old = {int(weighed.row[node]) for node in option.old}
+            if gone & old or option.pods > evictions or len(old) > most:
+                continue
+            new = -1
+            if option.block >= 0:
+                new = self._take(option.block)
+                if new < 0:
+                    continue
+            gone |= old
+            evictions -= option.pods
+            most -= len(old)
+            passed.moves.append(Moved(tuple(int(r.slot[weighed.row[node]]) for node in option.old), new))
+
+    def _options(self, weighed: Weighed, allowed: Allowed, count: int, acquire: bool) -> list[_Option]:
+        """Moves that pay, the largest gain per evicted pod first."""
+        r, w, placement = self._nodes.r, self._w, self._placement
+        payback = placement.payback_ns / _HOUR
+        options = made(Options, max(1, count), old=placement.move_size)
+        found: list[tuple[float, bytes, _Option]] = []
+        for at, node in enumerate(weighed.closed[:count].tolist()):
+            old, block, saving, overlap = (node,), -1, float(weighed.cost[node]), 0.0
+            if not r.flags[weighed.row[node]] & REMOVABLE:
+                if not acquire:
+                    continue
+                self._find_room(weighed, allowed, weighed.closed, count, at, options)
+                block = int(options.block[at])
+                if block < 0 or not options.fraction[at] > placement.min_saving:
+                    continue
+                old, saving = tuple(options.old[at, : int(options.count[at])].tolist()), float(options.saving[at])
+                cls = int(self._blocks.cls[block])
+                if not self._blocks.unpaid[block]:
+                    overlap = float(w.k.price[cls]) * (int(self._published.boot[cls]) / _HOUR)
+            reclamation, pods = 0.0, 0
+            for each in old:
+                row = int(weighed.row[each])
+                reclamation += float(r.reclamation[row])
+                pods += max(1, int(r.used[row, self._pods]) if self._pods >= 0 else 0)
+            gain = saving * payback - reclamation - overlap
+            if gain > 0:
+                first = self._fleet.ids.text(int(r.slot[weighed.row[node]])).encode()
+                found.append((-(gain / pods), first, _Option(gain, pods, old, block)))
+        return [option for _, _, option in sorted(found)]
+
+    def _find_room(
+        self, weighed: Weighed, allowed: Allowed, nodes: NDArray[np.int32], count: int, at: int, options: Options
+    ) -> None:
+        find_room(
+            self._nodes.r, self._w.k, self._published, self._loads, allowed, self._w.ids, weighed, nodes, count, at,
+            self._blocks, self._placement.move_size, self._pods, self._device, options,
+        )  # fmt: skip
+
+    def _priced(self) -> NDArray[np.int32]:
+        """Classes of the fleet with a price, cheapest room first, so that dear ones are dismissed early."""
+        k, count = self._w.k, self._catalog.class_count
+        found = np.nonzero((k.price[:count] > 0) & (k.count[:count, 1:].sum(axis=1) > 0))[0]
+        column = self._catalog.resource("cpu")
+        if column >= 0:
+            found = found[np.argsort(k.price[found] / np.maximum(k.alloc[found, column], 1), kind="stable")]
+        return found.astype(np.int32)
+
+    def _allowed(self, cluster: int, size: int) -> Allowed:
+        """What the cluster's rows in force say about the profiles its nodes carry."""
+        w, catalog, loads = self._w, self._catalog, self._nodes.loads
+        start, count = int(w.c.start[cluster]), int(w.c.rows[cluster])
+        profiles = np.unique(w.rows.prof[start : start + count])
+        bits_of = np.full(len(loads.prints) + 1, -1, np.int32)
+        apart_of = np.zeros(len(loads.prints) + 1, np.uint8)
+        numbers = np.array(
+            loads.print_numbers(catalog.profiles[profile].fingerprint for profile in profiles.tolist()), np.int64
+        )
+        profiles, numbers = profiles[numbers >= 0], numbers[numbers >= 0]
+        cons, places = np.unique(w.p.con[profiles], return_inverse=True)
+        bits_of[numbers] = places
+        apart_of[numbers] = (w.p.same[profiles] != -1) | (w.p.spread[profiles] != -1)
+        words = max(1, -(-catalog.class_count // WORD))
+        return Allowed(
+            bits_of=bits_of, apart_of=apart_of, bits=_packed(w.match[cons][:, : catalog.class_count], words),
+            mask_of=np.full(len(loads.refs), UNKNOWN, np.int32), mask=np.zeros((size + 1, words), np.int64),
+            apart=np.zeros(size + 1, np.uint8),
+        )  # fmt: skip
+
+
+def _weighed(size: int) -> Weighed:
+    return made(Weighed, size)._replace(meta=np.zeros(4, np.int64))
+
+
+def _packed(match: NDArray[np.uint8], words: int) -> NDArray[np.int64]:
+    """A bit per class, in words."""
+    packed = np.zeros((max(1, len(match)), words * 8), np.uint8)
+    bits = np.packbits(match != 0, axis=1, bitorder="little")
+    packed[: len(match), : bits.shape[1]] = bits
+    return packed.view("<i8")

@@ -1,0 +1,273 @@
+"""Giving back, the front: what a step calls, in order (`docs/engine.md` P33 to P39).
+
+`begin` when all inputs are known, `offered` before Assign, `reclaims` and `consolidate` after Preempt. Decides for
+reporting clusters only. Remembers nothing but what nodes' columns keep: since when nodes are empty, the last pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.batches import Conditions
+from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.catalog.published import Published, PublishedStore
+from bigfleet.engine.decide.world import World
+from bigfleet.engine.fleet.cells import CONFIGURED, IDLE
+from bigfleet.engine.fleet.fleet import NEVER as NO_TIMER
+from bigfleet.engine.fleet.fleet import Fleet
+from bigfleet.engine.giving_back.consolidation import Consolidation, Moved, Passed
+from bigfleet.engine.giving_back.empty import (
+    CLOSING,
+    COUNT,
+    NEXT,
+    TAKABLE,
+    EmptyRules,
+    list_loose,
+    never_ready,
+    note_empty,
+    order_by_id,
+    order_by_price,
+    overdue,
+)
+from bigfleet.engine.giving_back.free import FreePool, configured_of
+from bigfleet.engine.kernels.jit import U1
+from bigfleet.engine.nodes.nodes import Nodes
+from bigfleet.engine.nodes.reports import BUSY, IN_MOVE, PINNED, REST_CLOSE, REST_DRAIN
+from bigfleet.engine.nodes.sessions import NEVER
+from bigfleet.engine.nodes.standing import Standing
+from bigfleet.engine.policy import Placement
+from bigfleet.engine.results import Reason
+
+_NONE = np.zeros(0, np.int32)
+
+
+class Goings(NamedTuple):
+    """Machines of one cluster that go back, in order; all but those that never came up may be refused."""
+
+    cluster: int
+    slots: list[int]
+    reasons: list[Reason]
+
+
+class GivingBack:
+    """What reporting clusters give back."""
+
+    def __init__(self) -> None:
+        self._published = PublishedStore()
+        self._marked: list[int] = []
+        self._out = np.zeros(8, np.int64)
+        # The first instant at which any of this changes without news.
+        self.next = NO_TIMER
+
+    # ---- before Assign ---------------------------------------------------------------------------------------------
+
+    def begin(
+        self, nodes: Nodes, fleet: Fleet, standing: Standing, connected: U1, placement: Placement, now: int
+    ) -> None:
+        """Marks what rests or moves, and notes since when nodes have been empty."""
+        r = nodes.r
+        r.marks[self._marked] = 0
+        self._marked = []
+        for slots, mark in (
+            (standing.drain_rests, REST_DRAIN),
+            (standing.close_rests, REST_CLOSE),
+            (standing.moving, IN_MOVE),
+        ):
+            self._mark(nodes, slots, mark)
+        note_empty(r, nodes.s, connected, fleet.v, _rules(placement, now))
+
+    def published(self, catalog: Catalog, placement: Placement) -> Published:
+        """What classes publish; classes must be complete."""
+        return self._published.fit(catalog, placement)
+
+    def offered(
+        self, nodes: Nodes, fleet: Fleet, catalog: Catalog, conditions: Conditions, placement: Placement, now: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Machines tier (a) may reopen and tier (d) may take (P20), in no order."""
+        loose = len(nodes.loose)
+        if not loose:
+            return _NONE, _NONE
+        closing, takable = np.empty(loose, np.int32), np.empty(loose, np.int32)
+        list_loose(
+            nodes.r, nodes.s, fleet.v, fleet.cells.v, self.published(catalog, placement), now, closing, takable,
+            self._out,
+        )  # fmt: skip
+        empty = takable[: int(self._out[TAKABLE])] if conditions.reclaim else _NONE
+        return closing[: int(self._out[CLOSING])], empty
+
+    # ---- after Preempt ---------------------------------------------------------------------------------------------
+
+    def reclaims(
+        self,
+        w: World,
+        catalog: Catalog,
+        fleet: Fleet,
+        nodes: Nodes,
+        standing: Standing,
+        busy: set[int],
+        placement: Placement,
+        now: int,
+    ) -> dict[int, Goings]:
+        """What each reporting cluster gives back, before the cap (P34). `busy` are victims and machines that were taken
+        or reopened in this step."""
+        self._mark(nodes, busy, BUSY)
+        rules, out, v = _rules(placement, now), self._out, fleet.v
+        going: dict[int, Goings] = {}
+        self.next = _sessions_change(nodes, placement, now)
+        young = np.empty(len(nodes.young) + 1, np.int32)
+        never_ready(nodes.r, nodes.s, w.c.connected, v, rules, young, out)
+        count, self.next = int(out[COUNT]), min(self.next, int(out[NEXT]))
+        order_by_id(w.ids, young, count)
+        dead = [slot for slot in young[:count].tolist() if slot not in busy and slot not in standing.moving]
+        _add(going, fleet, dead, Reason.NEVER_READY)
+        loose = np.empty(len(nodes.loose) + 1, np.int32)
+        stamps = catalog.stamps
+        overdue(
+            nodes.r, v, fleet.cells.v, w.k, self.published(catalog, placement), stamps.binding_reclamation,
+            stamps.stamp_binding, rules, loose, out,
+        )  # fmt: skip
+        count, self.next = int(out[COUNT]), min(self.next, int(out[NEXT]))
+        empty = np.ascontiguousarray(nodes.r.slot[loose[:count]])
+        order_by_price(w.ids, v, fleet.cells.v, w.k, empty, count)
+        _add(going, fleet, empty.tolist(), Reason.EXCESS)
+        old = self._giving_way(w, fleet, nodes, standing, busy, placement, now)
+        _add(going, fleet, old, Reason.MOVE)
+        return going
+
+    def _giving_way(
+        self,
+        w: World,
+        fleet: Fleet,
+        nodes: Nodes,
+        standing: Standing,
+        busy: set[int],
+        placement: Placement,
+        now: int,
+    ) -> list[int]:
+        """Old machines of open moves whose new one the cluster has seen (P38), in id order."""
+        found: list[int] = []
+        for each in standing.open:
+            if not _gives(nodes, w.c.connected, each.cluster, placement, now):
+                continue
+            if each.new >= 0 and not nodes.sees(each.new):
+                continue
+            for slot in each.old:
+                row = nodes.row(slot)
+                pinned = row >= 0 and bool(nodes.r.flags[row] & PINNED)
+                if fleet.v.state[slot] == CONFIGURED and slot not in busy and not pinned:
+                    found.append(slot)
+        ordered = np.array(found, np.int32)
+        order_by_id(w.ids, ordered, len(ordered))
+        return ordered.tolist()
+
+    def consolidate(
+        self,
+        w: World,
+        catalog: Catalog,
+        fleet: Fleet,
+        nodes: Nodes,
+        standing: Standing,
+        by_name: Iterable[int],
+        dropped: NDArray[np.int32],
+        conditions: Conditions,
+        placement: Placement,
+        now: int,
+    ) -> list[Passed]:
+        """Passes of the clusters that have one now, in text order. New machines are claimed in their cells; `dropped`
+        are free machines in the midst of claimed ones. Call after `reclaims`."""
+        if not placement.consolidate or not conditions.reclaim:
+            return []
+        due = [int(cluster) for cluster in by_name if self._has_pass(w, nodes, int(cluster), placement, now)]
+        if not due:
+            return []
+        published = self.published(catalog, placement)
+        pool = FreePool(w, fleet, published, dropped)
+        work = Consolidation(w, catalog, fleet, nodes, published, pool.blocks, pool.take, placement, now)
+        return [
+            work.run(
+                cluster,
+                acquire=conditions.acquire,
+                configured=configured_of(w, cluster),
+                recent=standing.recent.get(cluster, 0),
+                evictions=standing.evictions.get(cluster, 0),
+            )
+            for cluster in due
+        ]
+
+    def _has_pass(self, w: World, nodes: Nodes, cluster: int, placement: Placement, now: int) -> bool:
+        s = nodes.s
+        if cluster >= len(s.reporting) or not s.reporting[cluster] or w.c.lacking[cluster]:
+            return False
+        if not _gives(nodes, w.c.connected, cluster, placement, now):
+            return False
+        last = int(s.passed_at[cluster])
+        if last != NEVER and now - last < placement.pass_ns:
+            self.next = min(self.next, last + placement.pass_ns)
+            return False
+        self.next = min(self.next, now + max(1, placement.pass_ns))
+        return True
+
+    def _mark(self, nodes: Nodes, slots: set[int], mark: int) -> None:
+        for slot in slots:
+            row = nodes.row(slot)
+            if row >= 0:
+                nodes.r.marks[row] |= mark
+                self._marked.append(row)
+
+
+def begun(standing: Standing, fleet: Fleet, conditions: Conditions, now: int) -> list[tuple[int, Moved]]:
+    """Open moves whose new machine is Idle and free to be bound, with their clusters, by id of the new one (P38)."""
+    if not conditions.acquire:
+        return []
+    v = fleet.v
+    ready = [
+        (each.move.new.encode(), each.cluster, Moved(each.old, each.new))
+        for each in standing.open
+        if each.new >= 0 and v.state[each.new] == IDLE and now >= v.not_before[each.new]
+    ]
+    return [(cluster, moved) for _, cluster, moved in sorted(ready)]
+
+
+def aborted(standing: Standing, victims: set[int]) -> list[str]:
+    """First old machines of moves that cannot go on, also of those that lost an old one to a preemptor."""
+    broken = {each.move.old[0] for each in standing.open if victims & set(each.old)}
+    return sorted({*standing.aborted, *broken}, key=str.encode)
+
+
+def _rules(placement: Placement, now: int) -> EmptyRules:
+    return EmptyRules(
+        now, placement.fresh_ns, placement.mode_hold_ns, placement.empty_min_ns, placement.empty_max_ns,
+        placement.closed_empty_ns,
+    )  # fmt: skip
+
+
+def _gives(nodes: Nodes, connected: U1, cluster: int, placement: Placement, now: int) -> bool:
+    s = nodes.s
+    if not s.reporting[cluster] or not connected[cluster] or not s.streamed[cluster] or s.held[cluster]:
+        return False
+    if now - int(s.seen_at[cluster]) > placement.fresh_ns:
+        return False
+    changed = int(s.changed_at[cluster])
+    return changed == NEVER or now - changed >= placement.mode_hold_ns
+
+
+def _sessions_change(nodes: Nodes, placement: Placement, now: int) -> int:
+    """When the first cluster is not fresh any more, or out of its mode hold."""
+    s = nodes.s
+    heard = s.streamed != 0
+    stale = s.seen_at[heard & (s.reporting != 0)] + placement.fresh_ns + 1
+    held = s.changed_at[heard & (s.changed_at != NEVER)] + placement.mode_hold_ns
+    later = np.concatenate((stale[stale > now], held[held > now]))
+    return int(later.min()) if len(later) else NO_TIMER
+
+
+def _add(going: dict[int, Goings], fleet: Fleet, slots: list[int], reason: Reason) -> None:
+    for slot in slots:
+        cluster = int(fleet.v.cluster[slot])
+        mine = going.setdefault(cluster, Goings(cluster, [], []))
+        mine.slots.append(slot)
+        mine.reasons.append(reason)

@@ -1,0 +1,136 @@
+"""Sessions: how each cluster is heard. Whether it reports placement, by which roll-up of which stream, and what is held
+(`docs/engine.md` P2 to P4). One row per cluster, by the fleet's numbers; nothing here looks at machines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.kernels.columns import made, room
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner
+from bigfleet.engine.kernels.view import View, view
+
+# No instant and no mirror version.
+NEVER = -(2**63)
+
+
+@view
+class Sessions(View):
+    """`reporting`: the last applied roll-up was counted; `streamed`: one of the present stream was applied; `held`: a
+    roll-up is held; `changed_at`: when the mode last changed; `seen_version`, `seen_at`: of the last applied or
+    confirmed roll-up of this stream; `passed_at`: the last consolidation pass; `head`: first node report, or -1."""
+
+    reporting: U1
+    streamed: U1
+    held: U1
+    known: U1
+    changed_at: I8
+    seen_version: I8
+    seen_at: I8
+    passed_at: I8
+    head: I4
+    reports: I4
+
+
+@inner
+def is_fresh(s: Sessions, connected: U1, cluster: int, now: int, fresh_ns: int) -> bool:
+    """Whether a roll-up of this session, young enough, says what the cluster lacks (P3)."""
+    return bool(
+        s.reporting[cluster] != 0
+        and connected[cluster] != 0
+        and s.streamed[cluster] != 0
+        and now - s.seen_at[cluster] <= fresh_ns
+    )
+
+
+@inner
+def in_mode_hold(s: Sessions, cluster: int, now: int, hold_ns: int) -> bool:
+    """Whether the cluster changed its mode so lately that nothing of it is reclaimed, closed or moved (P2)."""
+    return bool(s.changed_at[cluster] != NEVER and now - s.changed_at[cluster] < hold_ns)
+
+
+@inner
+def gives(s: Sessions, connected: U1, cluster: int, now: int, fresh_ns: int, hold_ns: int) -> bool:
+    """Whether anything of a reporting cluster may be given back now: fresh, nothing held, out of mode hold."""
+    return (
+        is_fresh(s, connected, cluster, now, fresh_ns)
+        and s.held[cluster] == 0
+        and not in_mode_hold(s, cluster, now, hold_ns)
+    )
+
+
+class SessionStore:
+    """Owns the rows; told what happened to a cluster in the order of P3."""
+
+    def __init__(self) -> None:
+        self.v = _empty(16)
+        # Clusters of which more machines may be on their way than before: each of them is to be looked at again.
+        self.turned: set[int] = set()
+
+    def cover(self, count: int) -> None:
+        """Rows for so many clusters."""
+        size = room(len(self.v.head), count)
+        if size > len(self.v.head):
+            new = _empty(size)
+            for name, column in self.v._asdict().items():
+                getattr(new, name)[: len(column)] = column
+            self.v = new
+
+    def forget(self, cluster: int) -> None:
+        """Everything but its reports, which their own store forgets."""
+        v = self.v
+        v.reporting[cluster] = v.streamed[cluster] = v.held[cluster] = v.known[cluster] = 0
+        v.changed_at[cluster] = v.seen_version[cluster] = v.passed_at[cluster] = NEVER
+        v.seen_at[cluster] = 0
+
+    def begin(self, cluster: int) -> None:
+        """A session began anew: no roll-up is of it yet."""
+        self.v.streamed[cluster] = 0
+        self.v.seen_version[cluster] = NEVER
+
+    def applied(self, cluster: int, version: int | None, now: int) -> None:
+        """A roll-up was applied; one of sums has no mirror version."""
+        v = self.v
+        reporting = version is not None
+        if v.known[cluster] and bool(v.reporting[cluster]) != reporting:
+            v.changed_at[cluster] = now
+        if reporting and not v.reporting[cluster]:
+            self.turned.add(cluster)
+        v.known[cluster], v.reporting[cluster] = 1, reporting
+        v.streamed[cluster], v.held[cluster] = 1, 0
+        self._saw(cluster, NEVER if version is None else version, now)
+
+    def withheld(self, cluster: int) -> None:
+        """A roll-up was held; until the next applied one nothing is taken from the cluster."""
+        self.v.held[cluster] = 1
+
+    def confirmed(self, cluster: int, version: int, now: int) -> None:
+        """The last applied roll-up was sent again unchanged."""
+        if self.v.streamed[cluster] and not self.v.held[cluster]:
+            self._saw(cluster, version, now)
+
+    def _saw(self, cluster: int, version: int, now: int) -> None:
+        if version < self.v.seen_version[cluster]:
+            # Nodes that were seen may not be any more.
+            self.turned.add(cluster)
+        self.v.seen_version[cluster], self.v.seen_at[cluster] = version, now
+
+    def renumber(self, kept: NDArray[np.int64]) -> None:
+        """Keeps these clusters only, in this order."""
+        old, self.v = self.v, _empty(max(16, len(kept)))
+        for name, column in self.v._asdict().items():
+            column[: len(kept)] = getattr(old, name)[kept]
+
+    def heard_of(self) -> NDArray[np.int64]:
+        """Clusters whose row says anything."""
+        v = self.v
+        return np.nonzero(v.known | v.streamed | v.held | (v.reports > 0) | (v.changed_at != NEVER))[0]
+
+
+def _empty(size: int) -> Sessions:
+    v = made(Sessions, size)
+    for column in (v.changed_at, v.seen_version, v.passed_at):
+        column[:] = NEVER
+    v.head[:] = -1
+    return v

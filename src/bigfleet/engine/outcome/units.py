@@ -1,0 +1,179 @@
+"""What counted entries are told: where their units are, and why some are missing (P41 to P43). Computed when asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigfleet.engine.counted.belief import value_of
+from bigfleet.engine.counted.book import HOST
+from bigfleet.engine.counted.kinds import kinds_of
+from bigfleet.engine.counted.standing import lots_left, seen_left
+from bigfleet.engine.demand.rows import GANG, PARKED, SPREAD
+from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
+from bigfleet.engine.results import Supply, UnitParts, UnmetReason
+
+if TYPE_CHECKING:
+    from bigfleet.engine.counted.step import CountedStep
+    from bigfleet.engine.demand.demand import Demand
+    from bigfleet.engine.nodes.nodes import Nodes
+    from bigfleet.engine.nodes.standing import Standing
+    from bigfleet.engine.outcome.need_names import Needs
+    from bigfleet.engine.outcome.verdict import FreeSupply
+
+
+@dataclass(eq=False)
+class UnitOutcome:
+    """What a step did for reporting clusters; `step` is None when nobody lacked room. `fresh` is by cluster, `freed` by
+    class: unclaimed machines that were given back in the step, less those claimed for moves."""
+
+    needs: Needs
+    step: CountedStep | None
+    demand: Demand
+    nodes: Nodes
+    standing: Standing
+    fresh: NDArray[np.bool_]
+    acquire: bool
+    risk_limit: float
+    freed: NDArray[np.int64]
+
+    def is_counted(self, entry: int) -> bool:
+        w = self.needs.current
+        return bool(w.c.counted[w.e.cluster[entry]])
+
+    def turn(self, entry: int) -> int:
+        return -1 if self.step is None else self.step.turn_of.get(entry, -1)
+
+    def portions(self, entry: int) -> dict[int, tuple[int, int, int, int]]:
+        """By part: coming, until, acquired, awaiting."""
+        turn, w = self.turn(entry), self.needs.current
+        if turn < 0 or self.step is None:
+            return {}
+        t, q = self.step.book.t, self.step.book.q
+        first, n = int(t.first[turn]), int(t.n[turn])
+        if int(t.kind[turn]) == HOST:
+            found = {}
+            for part in self._parts(entry):
+                lacking = int(w.rows.lacking[w.parts.row[part]])
+                if n:
+                    got = [lacking if int(column[first]) else 0 for column in (q.coming, q.acquired, q.awaiting)]
+                    found[part] = (got[0], int(q.until[first]), got[1], got[2])
+            return found
+        return {
+            int(q.part[k]): (int(q.coming[k]), int(q.until[k]), int(q.acquired[k]), int(q.awaiting[k]))
+            for k in range(first, first + n)
+        }
+
+    def _parts(self, entry: int) -> range:
+        w = self.needs.current
+        return range(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+
+    def units(self, entry: int) -> UnitParts:
+        w = self.needs.current
+        rows = w.parts.row[self._parts(entry)]
+        count, running, stranded = (
+            int(column[rows].sum()) for column in (w.rows.count, w.rows.running, w.rows.lacking)
+        )
+        found = self.portions(entry).values()
+        coming, acquired, awaiting = (sum(each[place] for each in found) for place in (0, 2, 3))
+        return UnitParts(
+            count=count,
+            running=running,
+            room=count - running - stranded,
+            stranded=stranded,
+            coming=coming,
+            coming_until=max((each[1] for each in found), default=0),
+            acquired=acquired,
+            awaiting=awaiting,
+            missing=stranded - coming - acquired - awaiting,
+        )
+
+    def claimed(self, entry: int) -> tuple[int, int, int]:
+        """Machines taken for the entry in all, of them Idle ones and purchases."""
+        return (0, 0, 0) if self.step is None else self.step.taken_by.get(self.turn(entry), (0, 0, 0))
+
+    def satisfiable(self, entry: int) -> bool:
+        w, turn = self.needs.current, self.turn(entry)
+        if int(w.e.kind[entry]) != GANG:
+            return False
+        return turn < 0 or self.step is None or bool(self.step.book.t.ok[turn])
+
+    def domain(self, entry: int) -> str | None:
+        """Where a gang is, or goes."""
+        w, turn = self.needs.current, self.turn(entry)
+        if int(w.e.kind[entry]) != GANG or int(w.p.same[w.e.prof[entry]]) < 0:
+            return None
+        if turn >= 0 and self.step is not None:
+            domain = int(self.step.book.t.domain[turn])
+            return self.needs.catalog.domain_texts[domain] if domain >= 0 else None
+        cluster = int(w.e.cluster[entry])
+        said = self.demand.sparse(self.needs.clusters[cluster]).domains
+        there: dict[str, int] = {}
+        for part in self._parts(entry):
+            for name, units in said.get(int(w.parts.row[part]) - int(w.c.start[cluster]), {}).items():
+                there[name] = there.get(name, 0) + units
+        return min((d for d in there if there[d] > 0), key=lambda d: (-there[d], d.encode()), default=None)
+
+    # ---- why -------------------------------------------------------------------------------------------------------
+
+    def reason(self, entry: int, counts: Supply, supply: FreeSupply, victims: int) -> UnmetReason:
+        """The first reason that applies (P42); something of the entry is stranded."""
+        w, units = self.needs.current, self.units(entry)
+        cluster, kind = int(w.e.cluster[entry]), int(w.e.kind[entry])
+        span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+        if (w.parts.agg[span].sum(axis=0)[~supply.published] > 0).any():
+            return UnmetReason.RESOURCE_NOT_PUBLISHED
+        if not w.c.connected[cluster]:
+            return UnmetReason.CLUSTER_DISCONNECTED
+        if units.missing == 0:
+            return UnmetReason.AWAITING_DRAIN if units.awaiting else UnmetReason.AWAITING_NODE
+        believed = self.step is not None and self.step.believed[cluster]
+        if not self.fresh[cluster] or not believed or not self.acquire:
+            return UnmetReason.ACQUISITION_HELD
+        if kind == GANG and (not self.satisfiable(entry) or int(w.e.flags[entry]) & PARKED):
+            return UnmetReason.TOPOLOGY_UNSATISFIABLE
+        if counts.idle + counts.speculative + counts.configured == 0:
+            return UnmetReason.NO_MATCHING_SUPPLY
+        if victims:
+            return UnmetReason.PREEMPTION_EXHAUSTED
+        return self._lacks(entry, supply, kind)
+
+    def _lacks(self, entry: int, supply: FreeSupply, kind: int) -> UnmetReason:
+        w, catalog = self.needs.current, self.needs.catalog
+        cluster = int(w.e.cluster[entry])
+        usable = supply.usable(entry)
+        free = usable & (supply.count[:, IDLE] + supply.count[:, SPECULATIVE] > 0)
+        key = self.needs.entry_key(entry)
+        shut = any(
+            self.standing.backed_off(cluster, offer, key)
+            for offer in np.unique(w.k.offer[: catalog.class_count][free]).tolist()
+        )
+        if shut or (supply.held[usable] > 0).any():
+            return UnmetReason.SUPPLY_BACKED_OFF
+        unclaimed = usable & (supply.unclaimed > 0)
+        if self._too_risky(entry, unclaimed):
+            return UnmetReason.RISK_TOO_HIGH
+        assert self.step is not None
+        if kind == SPREAD and (unclaimed.any() or lots_left(w, self.step.book, self.step.rules, self.turn(entry))):
+            return UnmetReason.SPREAD_UNSATISFIABLE
+        wanted = w.parts.rest[int(w.e.part[entry]) : int(w.e.part[entry]) + int(w.e.parts[entry])].sum(axis=0)
+        left = np.zeros(len(wanted), np.int64)
+        seen_left(w, self.step.book, self.nodes.r, self.nodes.s, entry, left)
+        return UnmetReason.FRAGMENTATION if (left >= wanted).all() else UnmetReason.PRIORITY_STARVED
+
+    def _too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:
+        w, catalog = self.needs.current, self.needs.catalog
+        dollars = float(w.p.interruption_dollars[w.e.prof[entry]])
+        chances = w.k.risk[: catalog.class_count][classes]
+        if not len(chances) or dollars == 0.0 or not chances.any():
+            return False
+        worst = float(chances.max()) * dollars
+        kinds = kinds_of(catalog, w, self.demand.descending)
+        pods = catalog.resource("pods")
+        return np.isinf(worst) or any(
+            worst > self.risk_limit * value_of(w, kinds.alive, kinds.pods, catalog.class_count, pods, entry, part)
+            for part in self._parts(entry)
+        )
