@@ -181,11 +181,28 @@ class ShardConfig:
         _switch, True, "close and replace nodes of such clusters whose pods cost less elsewhere"
     )
     consolidate_dry_run: bool = setting(_switch, False, "tell what consolidation would do, but do nothing of it")
-    eviction_rate: float = setting(_number, 0.045, "pods consolidation may evict for each pod that runs for 15 min")
+    eviction_rate: float = setting(_number, 0.045, "pods consolidation may evict for each pod that has run for long")
+    eviction_age: int = duration(900, "how long that is")
     eviction_most: int = setting(_whole, 60, "pods consolidation may evict of one cluster at once")
     ready_timeout: int = duration(600, "a Configured machine whose node is not ready by then has failed")
     refused_rest: int = duration(300, "a machine whose drain its cluster refused is left alone for so long")
     reopened_rest: int = duration(3600, "a node that was opened again is not closed for so long")
+    mode_hold: int = duration(
+        600, "nothing is reclaimed or closed so long after a cluster began to tell units, or sums"
+    )
+    boot_time: int = duration(120, "how long a machine takes from its purchase to a ready node")
+    empty_hold: int = duration(120, "an empty node is kept at least so long")
+    empty_hold_max: int = duration(3600, "and at most so long, however dear its return would be")
+    closed_empty_hold: int = duration(60, "an empty node that was closed is kept so long")
+    consolidate_interval: int = duration(30, "time between two looks for nodes that are worth closing")
+    consolidate_settle: int = duration(600, "a node is left alone so long after it became ready")
+    consolidate_closing: int = duration(1200, "a closing node is emptied after so long")
+    consolidate_payback: int = duration(3600, "what a move saves in so long must exceed what it costs")
+    consolidate_saving: float = setting(
+        _number, 0.25, "a node is closed if its pods cost so much less elsewhere (0 to 1)"
+    )
+    consolidate_closing_fraction: float = setting(_number, 0.15, "share of a cluster that may be closing (0 to 1)")
+    consolidate_move_fraction: float = setting(_number, 0.05, "share of a cluster that may be moved in 5 min (0 to 1)")
 
     available_capacity_interval: int = duration(5, "shortest time between two capacity hints per cluster")
     forget_cluster_after: int = duration(86_400, "a cluster without stream and machines is forgotten after so long")
@@ -204,11 +221,14 @@ class ShardConfig:
             "execute_timeout",
             "bootstrap_timeout",
             "reclaim_cap_window",
+            "eviction_age",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name.replace('_', '-')} is 0; more than 0 is accepted")
-        if not 0 <= self.reclaim_cap_fraction <= 1:
-            raise ConfigError(f"reclaim-cap-fraction is {self.reclaim_cap_fraction}; 0 to 1 is accepted")
+        shares = ("consolidate_saving", "consolidate_closing_fraction", "consolidate_move_fraction")
+        for name in ("reclaim_cap_fraction", *shares):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name.replace('_', '-')} is {getattr(self, name)}; 0 to 1 is accepted")
         unknown = [name for name in self.ignore_provider if name not in self.providers]
         if unknown:
             raise ConfigError(f"ignore-provider is {unknown[0]!r}; one of {', '.join(self.providers)} is accepted")
@@ -251,7 +271,21 @@ class ShardConfig:
                 self.rollup_guard_reports,
                 self.rollup_guard_hold,
             ),
-            placement=Placement(consolidate=self.consolidate),
+            placement=Placement(
+                consolidate=self.consolidate,
+                mode_hold_ns=self.mode_hold,
+                boot_ns=self.boot_time,
+                empty_min_ns=self.empty_hold,
+                empty_max_ns=self.empty_hold_max,
+                closed_empty_ns=self.closed_empty_hold,
+                pass_ns=self.consolidate_interval,
+                settle_ns=self.consolidate_settle,
+                closing_ns=self.consolidate_closing,
+                payback_ns=self.consolidate_payback,
+                min_saving=self.consolidate_saving,
+                closing_fraction=self.consolidate_closing_fraction,
+                move_fraction=self.consolidate_move_fraction,
+            ),
         )
 
 

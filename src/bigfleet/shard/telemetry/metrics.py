@@ -80,6 +80,16 @@ FAMILIES: tuple[Family, ...] = (
     _histogram("phase1_pool_build_duration_seconds", "Kept for dashboards; never observed.", FAST),
     _histogram("phase1_pool_take_duration_seconds", "Kept for dashboards; never observed.", FAST, "path"),
     _counter("phase1_pool_take_calls", "Kept for dashboards; never counted.", "path"),
+    # Clusters that report placement.
+    _counter("consolidation_closings", "Nodes closed to new pods, and opened again.", "event"),
+    _counter("consolidation_moves", "Moves to something cheaper, by what became of them.", "outcome"),
+    _counter("consolidation_evictions", "Pods that moves evict."),
+    _counter("consolidation_refusals", "Drains a cluster refused because its pods would find no room.", "cluster"),
+    _counter("consolidation_saved_dollars_per_hour", "What moves that ended save, in dollars an hour."),
+    _gauge("consolidation_open_moves", "Moves under way."),
+    _gauge("consolidation_closing_nodes", "Nodes closed to new pods.", "cluster"),
+    _gauge("consolidation_evictions_allowed", "Pods that may be evicted now.", "cluster"),
+    _gauge("fragmentation_dollars_per_hour", "What is paid for room on used nodes that nobody uses.", "cluster"),
     # Additions.
     _counter("streams_refused", "Operator streams this shard ended.", "reason"),
     _counter("frames_ignored", "Operator frames without a payload this shard knows."),

@@ -53,8 +53,8 @@ class Moves:
         self._known = placement.reports_placement
         self._moves: dict[str, MoveRow] = {}
         self._open: dict[str, str] = {}
-        rules = state.config.policy().placement
-        self._payback, self._window = rules.payback_ns, rules.move_window_ns
+        self._payback = state.config.consolidate_payback
+        self._window = state.config.policy().placement.move_window_ns
         for (table, key), text in rows.items():
             if table == Table.MOVE:
                 self._restore(key, text)

@@ -139,6 +139,9 @@ class Demand:
         self._running, self._waiting = self._waiting, {}
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
         forgotten, self._forgotten, self._links = self._forgotten, (), {}
+        for cluster, item in self._running.items():
+            if item.rollup.counted is not None:
+                self._placement.reports.rows_as_of(cluster, item.rollup.counted.mirror_version)
         return DemandBatch(
             [item.rollup for item in self._running.values()],
             tuple(sorted(links.items())),

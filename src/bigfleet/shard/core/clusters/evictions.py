@@ -2,7 +2,8 @@
 
 Clusters count pods, they do not name them. Units of a row that begin to run are kept by the minute; where fewer run
 than before, all minutes lose the same share of theirs, as if it were chance who ended. Those left after 15 minutes earn
-the budget. What ran before the shard looked earns nothing, and a restart begins with an empty budget.
+the budget (a fifteenth of `eviction-age` is a minute here). What ran before the shard looked earns nothing, and a
+restart begins with an empty budget.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigfleet.engine.batches import NONE
-from bigfleet.engine.policy import MINUTE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,6 +74,7 @@ class Evictions:
 
     def __init__(self, state: ShardState) -> None:
         self._state = state
+        self._length = max(1, state.config.eviction_age // (_MINUTES - 1))
         self._young: dict[str, _Young] = {}
         self._tokens: dict[str, float] = {}
 
@@ -100,7 +101,7 @@ class Evictions:
 
     @property
     def _minute(self) -> int:
-        return self._state.now // MINUTE
+        return self._state.now // self._length
 
     def _earn(self, cluster: str, young: _Young) -> None:
         old = young.grow_up(self._minute)

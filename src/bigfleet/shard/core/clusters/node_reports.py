@@ -1,8 +1,10 @@
 """Node reports on their way to the engine: the last word of each cluster on each of its nodes, as columns.
 
-What the shard has told a cluster to close or open again is laid over its reports until one agrees, or it would be
-decided twice; so is a drain that was taken back, whose room no roll-up knows of yet. A report says nothing once its
-machine is another's, or when a new stream begins. Reports wake no cycle, unless a node became empty.
+A report waits until a roll-up of its state of the mirror, or a later one, goes with it or has gone before: pods that
+were bound meanwhile would take room on their node and still be without room in the rows. What the shard has told a
+cluster to close or open again is laid over its reports until one agrees, or it would be decided twice; so is a drain
+that was taken back, whose room no roll-up knows of yet. A report says nothing once its machine is another's, or when a
+new stream begins. Reports wake no cycle, unless a node became empty.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, CONFIGURING, DRAINING, FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from bigfleet.shard.contract.events import NodeReported
     from bigfleet.shard.core.state.state import ShardState
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 REJECTED = "bigfleet_shard_machines_rejected_total"
 # So long the shard's own word counts for more than a report that does not know of it.
 LAID_FOR = 60 * SECOND
+# So long a report waits for rows; a cluster whose rows never catch up is believed about its nodes all the same.
+ROWS_WITHIN = 15 * SECOND
+# States of a node that are kept while rows are awaited.
+_KEPT = 8
 # No roll-up is as new: a node so reported is coming until its cluster reports it itself.
 UNSEEN = 2**62
 _WITH_NODE = frozenset({CONFIGURING, CONFIGURED, DRAINING})
@@ -42,6 +48,13 @@ class Laid(Struct, frozen=True):
     until: int
 
 
+class _Heard(Struct, frozen=True):
+    """A report the engine has not heard, and when it came."""
+
+    event: NodeReported
+    at: int
+
+
 class NodeReports:
     """Reports in force, and those the engine has not heard of. `reopened(machine)`: a cluster opened a node itself."""
 
@@ -51,8 +64,13 @@ class NodeReports:
         self._last: dict[str, NodeReported] = {}
         self._of: dict[str, dict[str, None]] = {}
         self._laid: dict[str, Laid] = {}
-        # Machines by cluster whose report the engine has still to hear.
-        self._waiting: dict[str, dict[str, None]] = {}
+        # By cluster and machine: reports the engine has still to hear, oldest first.
+        self._waiting: dict[str, dict[str, list[_Heard]]] = {}
+        # Which state of its mirror a cluster's rows are of.
+        self._rows: dict[str, int] = {}
+        # What the engine heard last of each, and those it has to be told of once more.
+        self._told: dict[str, NodeReported] = {}
+        self._again: set[str] = set()
 
     def reported(self, cluster: str, event: NodeReported) -> None:
         """One of the cluster's own machines, by a stream that reports placement."""
@@ -65,11 +83,18 @@ class NodeReports:
         laid = self._laid.get(machine)
         if laid is not None and (event.closing_since > 0) == (laid.closing_since > 0):
             del self._laid[machine]
-        self._owe(cluster, machine)
+        heard = self._owe(cluster, machine)
+        heard.append(_Heard(event, self._state.now))
+        if len(heard) > _KEPT:
+            del heard[1]
         if before is not None and before.closing_since and not event.closing_since:
             self._reopened(machine)
         if event.empty and not (before is not None and before.empty):
             self._state.ask_for_cycle()
+
+    def rows_as_of(self, cluster: str, version: int) -> None:
+        """The cluster's rows, as the engine has or is about to have them, are of this state of its mirror."""
+        self._rows[cluster] = max(version, self._rows.get(cluster, 0))
 
     def lay(self, machine: str, *, closing: bool) -> None:
         """The shard closes the node, or opens it: so it is, until its cluster says the same."""
@@ -78,7 +103,7 @@ class NodeReports:
             return
         now = self._state.now
         self._laid[machine] = Laid(now if closing else 0, now + LAID_FOR)
-        self._owe(record.cluster, machine)
+        self._repeat(record.cluster, machine)
 
     def changed(self, cluster: str, machine: str, to: MachineState) -> None:
         """The machine is or was this cluster's and has just changed."""
@@ -90,17 +115,22 @@ class NodeReports:
                 self._forget(cluster, machine)
         elif to in _WITH_NODE:
             # The engine forgets a report while the machine has no node, and what it was seen as when it drains.
-            self._owe(cluster, machine)
+            self._repeat(cluster, machine)
 
     def stream_changed(self, cluster: str) -> None:
         """A stream began or ended: everything has to be told anew."""
+        self._rows.pop(cluster, None)
         for machine in list(self._of.get(cluster, ())):
             self._forget(cluster, machine)
 
     def on(self, machine: str) -> NodeReported | None:
-        """What counts of the machine at the moment."""
-        event, laid = self._last.get(machine), self._laid.get(machine)
-        if event is None or laid is None:
+        """What is so of the machine, as far as anybody knows."""
+        event = self._last.get(machine)
+        return None if event is None else self._with_laid(machine, event)
+
+    def _with_laid(self, machine: str, event: NodeReported) -> NodeReported:
+        laid = self._laid.get(machine)
+        if laid is None:
             return event
         if laid.closing_since:
             return event if event.closing_since else replace(event, closing_since=laid.closing_since)
@@ -120,41 +150,65 @@ class NodeReports:
         return bool(self._waiting) or any(laid.until <= self._state.now for laid in self._laid.values())
 
     def take(self) -> list[NodeBatch]:
-        """What the engine has still to hear, by cluster; each is told once."""
+        """What the engine can hear by now, by cluster; each is told once."""
         self._expire()
         waiting, self._waiting = self._waiting, {}
-        return self._batches({cluster: sorted(machines) for cluster, machines in waiting.items()})
+        found: dict[str, list[NodeReported]] = {}
+        for cluster, machines in sorted(waiting.items()):
+            for machine, heard in sorted(machines.items()):
+                event = self._ripe(cluster, machine, heard)
+                if event is not None and self._has_node(cluster, machine):
+                    self._told[machine] = event
+                    found.setdefault(cluster, []).append(self._with_laid(machine, event))
+        return [batch_of(cluster, events) for cluster, events in found.items()]
 
     def all(self) -> list[NodeBatch]:
-        """Everything in force, for an engine that knows nothing."""
-        return self._batches({cluster: sorted(machines) for cluster, machines in self._of.items()})
+        """Everything the engine has been told that is in force, for an engine that knows nothing."""
+        told: dict[str, list[NodeReported]] = {}
+        for cluster, machines in sorted(self._of.items()):
+            for machine in sorted(machines):
+                if machine in self._told and self._has_node(cluster, machine):
+                    told.setdefault(cluster, []).append(self._with_laid(machine, self._told[machine]))
+        return [batch_of(cluster, events) for cluster, events in told.items()]
 
     def validate(self) -> None:
         known = {machine for machines in self._of.values() for machine in machines}
         assert known == self._last.keys(), "node reports and their clusters disagree"
         assert self._laid.keys() <= known, "something is laid over a report that is not there"
+        assert self._told.keys() <= known, "the engine has heard of a node that nobody reports"
+        waiting = {machine for machines in self._waiting.values() for machine in machines}
+        assert waiting <= known, "a report waits that is not there"
 
-    def _batches(self, machines: Mapping[str, list[str]]) -> list[NodeBatch]:
-        fleet, made = self._state.fleet.machines, []
-        for cluster, keys in sorted(machines.items()):
-            found = [
-                event
-                for key in keys
-                if (record := fleet.get(key)) is not None
-                and record.owned
-                and record.cluster == cluster
-                and record.state in _WITH_NODE
-                and (event := self.on(key)) is not None
-            ]
-            if found:
-                made.append(batch_of(cluster, found))
-        return made
+    def _ripe(self, cluster: str, machine: str, heard: list[_Heard]) -> NodeReported | None:
+        """The newest report that rows have caught up with; what is newer goes on waiting."""
+        rows, now = self._rows.get(cluster, 0), self._state.now
+        ripe = 0
+        for place, each in enumerate(heard, 1):
+            if each.event.mirror_version <= rows or now - each.at >= ROWS_WITHIN:
+                ripe = place
+        again = machine in self._again
+        self._again.discard(machine)
+        if ripe < len(heard):
+            self._owe(cluster, machine).extend(heard[ripe:])
+        if ripe:
+            return heard[ripe - 1].event
+        return self._told.get(machine) if again else None
 
-    def _owe(self, cluster: str, machine: str) -> None:
-        self._waiting.setdefault(cluster, {})[machine] = None
+    def _has_node(self, cluster: str, machine: str) -> bool:
+        record = self._state.fleet.machines.get(machine)
+        return record is not None and record.owned and record.cluster == cluster and record.state in _WITH_NODE
+
+    def _repeat(self, cluster: str, machine: str) -> None:
+        self._owe(cluster, machine)
+        self._again.add(machine)
+
+    def _owe(self, cluster: str, machine: str) -> list[_Heard]:
+        return self._waiting.setdefault(cluster, {}).setdefault(machine, [])
 
     def _forget(self, cluster: str, machine: str) -> None:
         del self._last[machine]
+        self._told.pop(machine, None)
+        self._again.discard(machine)
         self._laid.pop(machine, None)
         members = self._of[cluster]
         del members[machine]
@@ -171,7 +225,7 @@ class NodeReports:
             del self._laid[machine]
             record = self._state.fleet.machines.get(machine)
             if record is not None:
-                self._owe(record.cluster, machine)
+                self._repeat(record.cluster, machine)
 
     def _refused(self, cluster: str, event: NodeReported) -> NodeReported:
         """A node with amounts nobody can read is there, and is left alone."""

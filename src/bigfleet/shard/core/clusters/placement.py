@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.placement import RestKind
+from bigfleet.engine.policy import SECOND
 from bigfleet.model.names import PLACEMENT
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.clusters.backoffs import Backoffs
@@ -74,6 +75,7 @@ class Placement:
         if rollup is None:
             return
         self._confirmed[cluster] = max(version, self._confirmed.get(cluster, 0))
+        self.reports.rows_as_of(cluster, version)
         self.backoffs.applied(rollup, version)
 
     def reported(self, session: Session, event: NodeReported) -> None:
@@ -111,5 +113,5 @@ class Placement:
         self.backoffs.prune()
 
     def _note_mode(self, cluster: str, what: str) -> None:
-        hold = self._state.config.policy().placement.mode_hold_ns // 1_000_000_000
+        hold = self._state.config.mode_hold // SECOND
         self._state.turn.log(Level.INFO, f"{what}; nothing is reclaimed or closed for {hold} s", cluster=cluster)
