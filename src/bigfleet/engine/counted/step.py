@@ -330,17 +330,19 @@ class CountedStep:
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
-    def acquisitions(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
-        """What was taken for entries: tier, machine and turn; per turn reopened ones, empty ones of others, Idle ones,
-        then purchases, each in the order taken. Draining machines are nobody's action."""
+    def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+        """What was taken for entries, in order: tier, machine and turn."""
         b = self.book
         made = int(b.meta[PURCHASES])
         n = b.bought.n[:made].astype(np.int64)
-        tier = np.repeat(b.bought.tier[:made], n)
-        turn = np.repeat(b.bought.turn[:made], n)
         ends = np.cumsum(n)
         places = np.arange(int(ends[-1]) if made else 0) + np.repeat(b.bought.first[:made] - (ends - n), n)
-        slot = b.machine[places]
+        return np.repeat(b.bought.tier[:made], n), b.machine[places], np.repeat(b.bought.turn[:made], n)
+
+    def acquisitions(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+        """What was taken, as actions: per turn reopened machines, empty ones of others, Idle ones, then purchases, each
+        in the order taken. Draining machines are nobody's action."""
+        tier, slot, turn = self.taken()
         rank = np.full(5, -1)
         rank[[REOPEN, PAID_EMPTY, PAID_IDLE, BUY]] = (0, 1, 2, 3)
         mine = rank[tier] >= 0

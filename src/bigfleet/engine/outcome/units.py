@@ -154,7 +154,7 @@ class UnitOutcome:
         if shut or (supply.held[usable] > 0).any():
             return UnmetReason.SUPPLY_BACKED_OFF
         unclaimed = usable & (supply.unclaimed > 0)
-        if self._too_risky(entry, unclaimed):
+        if self.too_risky(entry, unclaimed):
             return UnmetReason.RISK_TOO_HIGH
         assert self.step is not None
         if kind == SPREAD and (unclaimed.any() or lots_left(w, self.step.book, self.step.rules, self.turn(entry))):
@@ -164,7 +164,8 @@ class UnitOutcome:
         seen_left(w, self.step.book, self.nodes.r, self.nodes.s, entry, left)
         return UnmetReason.FRAGMENTATION if (left >= wanted).all() else UnmetReason.PRIORITY_STARVED
 
-    def _too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:
+    def too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:
+        """Whether one of these classes is too risky for some part of the entry (P11)."""
         w, catalog = self.needs.current, self.needs.catalog
         dollars = float(w.p.interruption_dollars[w.e.prof[entry]])
         chances = w.k.risk[: catalog.class_count][classes]
