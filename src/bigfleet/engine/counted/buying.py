@@ -198,7 +198,14 @@ def _candidates(
 ) -> int:  # fmt: skip
     """Candidates of a tier in `s.block`, with their scores; `owned`: only those (1), the others (0), both (-1)."""
     found = 0
-    for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
+    first = b.by_tier[tier]
+    last = b.by_tier[tier + 1]
+    if tier == BUY:
+        # Only those that match: the others are no candidates.
+        first = b.con_first[b.t.con[t]]
+        last = b.con_last[b.t.con[t]]
+    for i in range(first, last):
+        block = b.con_block[i] if tier == BUY else i
         cls = b.blocks.cls[block]
         if device >= 0 and b.kinds.device[cls] != device:
             continue

@@ -7,7 +7,7 @@ from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.gang import parked_at
 from bigfleet.engine.decide.world import Rules, World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE
-from bigfleet.engine.kernels.jit import I4, inner, kernel
+from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
 
 
 @kernel
@@ -114,3 +114,13 @@ def _lacks(w: World, part: int) -> bool:
         if w.parts.rest[part, d] > 0:
             return True
     return False
+
+
+@kernel
+def find_short(b: Book, count: int, lacking: U1) -> None:
+    """Which turns lack something; a gang that no host may hold has no portion and lacks all of it."""
+    for t in range(count):
+        lacking[t] = b.t.n[t] == 0
+        for q in range(b.t.first[t], b.t.first[t] + b.t.n[t]):
+            if deficit(b, q) > 0:
+                lacking[t] = 1

@@ -40,7 +40,7 @@ from bigfleet.engine.counted.book import (
     zeros,
 )
 from bigfleet.engine.counted.buying import find_scarce
-from bigfleet.engine.counted.closing import clear_parking, close_turns
+from bigfleet.engine.counted.closing import clear_parking, close_turns, find_short
 from bigfleet.engine.counted.coming import place_on_coming
 from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
@@ -120,9 +120,9 @@ class CountedStep:
         self.turn_of = {entry: turn for turn, entry in enumerate(self.entries.tolist())}
         kinds = kinds_of(catalog, w, demand.descending)
         self.believed = self._believe(w, kinds, catalog, fleet, demand, nodes, policy)
-        able = np.array(
-            [bool(fresh[cluster]) and self.believed[cluster] for cluster in t.cluster[:count].tolist()], np.uint8
-        )
+        heard = np.zeros(len(w.c.start), np.uint8)
+        heard[self.lacking.clusters] = [fresh[c] and self.believed[c] for c in self.lacking.clusters.tolist()]
+        able = heard[t.cluster[:count]]
         self.hopes = (able != 0) & conditions.acquire
         gangs = w.e.kind[self.entries] == GANG
         parked = gangs & ((w.e.flags[self.entries] & PARKED) != 0)
@@ -154,6 +154,7 @@ class CountedStep:
             fill_n=np.zeros(4 * count + self.rules.riders + 16, np.int64),
             machine=zeros(machines), mark=np.zeros(len(fleet.v.state), np.uint8),
             remainders=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
+            con_first=zeros(1), con_last=zeros(1), con_block=zeros(1),
             reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8), dropped=zeros(16), dropped_cell=zeros(16),
             money=np.zeros(4), meta=np.zeros(32, np.int64),
         )  # fmt: skip
@@ -178,7 +179,8 @@ class CountedStep:
         make_blocks(
             w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered)
         )
-        price_units(w, b, catalog.class_count, 0, self.portions)
+        b = list_matching(w, b)
+        price_units(w, b, catalog.class_count, self.portions, np.full(_table_size(self.portions), -1, np.int32))
         device = device_columns(catalog)
         q.device[: self.portions] = (q.unit[: self.portions][:, device] > 0).any(axis=1) if device.any() else 0
         self.book = b
@@ -309,8 +311,10 @@ class CountedStep:
 
     def short(self) -> NDArray[np.int64]:
         """Turns that may preempt and lack something."""
-        b, count = self.book, len(self.entries)
-        return np.array([turn for turn in np.nonzero(b.t.able[:count])[0].tolist() if self.lacks(turn)], np.int64)
+        count = len(self.entries)
+        lacking = np.empty(count, np.uint8)
+        find_short(self.book, count, lacking)
+        return np.nonzero((lacking != 0) & (self.book.t.able[:count] != 0))[0]
 
     def await_draining(self, w: World, v: Victims, turn: int) -> Victims:
         await_draining(w, self.book, v, self.rules, turn)
@@ -374,11 +378,13 @@ class CountedStep:
         """After Preempt: what every part lacks, and which gangs are hopeless (R3.8)."""
         count, b = len(self.entries), self.book
         close_turns(w, b, count)
-        stuck = [
-            turn
-            for turn in np.nonzero(self.hopes & (w.e.kind[self.entries] == GANG))[0].tolist()
-            if not b.t.ok[turn] and not self.taken_by.get(turn, (0,))[0] and self.lacks(turn)
-        ]
+        lacking = np.empty(count, np.uint8)
+        find_short(b, count, lacking)
+        made = int(b.meta[PURCHASES])
+        mine = b.bought.tier[:made] != PAID_DRAINING
+        took = np.bincount(b.bought.turn[:made][mine], weights=b.bought.n[:made][mine], minlength=count)
+        gangs = self.hopes & (w.e.kind[self.entries] == GANG)
+        stuck = np.nonzero(gangs & (lacking != 0) & (b.t.ok[:count] == 0) & (took[:count] == 0))[0]
         entries = self.entries[stuck]
         since = w.e.parked_since[entries].copy()
         clear_parking(w, clusters)
@@ -396,6 +402,27 @@ class CountedStep:
         """Machines the second pass gave back and nobody took again."""
         b, count = self.book, int(self.book.meta[DROPPED])
         return b.dropped[:count][b.dropped_cell[:count] >= 0]
+
+
+def list_matching(w: World, b: Book) -> Book:
+    """Blocks to be bought by constraint set: most sets match few of them."""
+    first, last = int(b.by_tier[BUY]), int(b.by_tier[BUY + 1])
+    classes = b.blocks.cls[first:last]
+    con_first, con_last = zeros(len(w.match)), zeros(len(w.match))
+    found: list[NDArray[np.int64]] = []
+    at = 0
+    for con in np.unique(b.t.con).tolist():
+        mine = np.nonzero(w.match[con][classes])[0] + first
+        con_first[con], con_last[con] = at, at + len(mine)
+        at += len(mine)
+        found.append(mine)
+    blocks = np.concatenate(found).astype(np.int32) if at else zeros(1)
+    return b._replace(con_first=con_first, con_last=con_last, con_block=blocks)
+
+
+def _table_size(elements: int) -> int:
+    """Room for a table of so many keys, a power of two."""
+    return 1 << (2 * max(1, elements)).bit_length()
 
 
 def runs(sums: NDArray[np.int64], turns: NDArray[np.int64]) -> Iterator[tuple[bool, int, int]]:
