@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions
+from bigfleet.engine.counted.acting import COMING, DRAINING, DROP, FINISH, LEFTOVERS, LOTS, SCARCE, SERVE, VICTIMS, act
 from bigfleet.engine.counted.belief import doubt
 from bigfleet.engine.counted.book import (
     BUY,
@@ -39,13 +40,9 @@ from bigfleet.engine.counted.book import (
     made_with,
     zeros,
 )
-from bigfleet.engine.counted.buying import find_scarce
 from bigfleet.engine.counted.closing import clear_parking, close_turns, find_short
-from bigfleet.engine.counted.coming import place_on_coming
 from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
-from bigfleet.engine.counted.preempt import await_draining, choose_victims
-from bigfleet.engine.counted.serve import drop_superfluous, finish_assign, place_leftovers, serve_turns
 from bigfleet.engine.counted.supply import (
     draining_machines,
     find_coming,
@@ -78,8 +75,9 @@ _NONE = np.zeros(0, np.int32)
 class CountedStep:
     """The turns of one step; `entries` are theirs, in order."""
 
-    def __init__(self, lacking: Lacking, policy: Policy, now: int) -> None:
+    def __init__(self, lacking: Lacking, policy: Policy, now: int, victims: Victims, ranked: Ranked) -> None:
         placement = policy.placement
+        self._victims, self._ranked, self._weights = victims, ranked, Weights(0.0, 0.0, 0.0, 0.0, 0.0)
         self.lacking = lacking
         self.entries = lacking.entries
         self.rules = PlacementRules(
@@ -184,8 +182,8 @@ class CountedStep:
         device = device_columns(catalog)
         q.device[: self.portions] = (q.unit[: self.portions][:, device] > 0).any(axis=1) if device.any() else 0
         self.book = b
-        self._run(w, place_on_coming, count)
-        find_scarce(w, self.book, self.rules, count)
+        self._run(w, COMING, count)
+        self._act(w, SCARCE, 0, count)
         return w
 
     def _believe(
@@ -279,20 +277,23 @@ class CountedStep:
 
     # ---- going on --------------------------------------------------------------------------------------------------
 
-    def _run(self, w: World, kernel: Callable[..., int], last: int, first: int = 0) -> None:
+    def _act(self, w: World, what: int, first: int, last: int) -> int:
+        return act(w, self.book, self._victims, self._ranked, self._weights, self.rules, what, first, last)
+
+    def _run(self, w: World, what: int, last: int, first: int = 0) -> None:
         at = first
         while at < last:
-            at = kernel(w, self.book, self.rules, at, last)
+            at = self._act(w, what, at, last)
             if at < last:
                 self.book = enlarged(self.book)
 
     def serve(self, w: World, first: int, last: int) -> None:
-        self._run(w, serve_turns, last, first)
+        self._run(w, SERVE, last, first)
 
     def finish(self, w: World) -> None:
         """After the pass: what was left over, and what became superfluous."""
         count = len(self.entries)
-        self._run(w, place_leftovers, count)
+        self._run(w, LEFTOVERS, count)
         b = self.book
         made = int(b.meta[PURCHASES])
         turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
@@ -300,14 +301,12 @@ class CountedStep:
         clusters = b.t.cluster[turns[bought]]
         machines = np.bincount(clusters, weights=b.bought.n[:made][bought], minlength=1)
         for cluster in np.nonzero(machines >= self.rules.second_pass_from)[0].tolist():
-            if not machines[cluster]:
-                continue
             at = made - 1
             while at >= 0:
-                at = drop_superfluous(w, self.book, self.rules, cluster, at)
+                at = self._act(w, DROP, cluster, at)
                 if at >= 0:
                     self.book = enlarged(self.book)
-        finish_assign(w, self.book, self.portions)
+        self._act(w, FINISH, 0, self.portions)
 
     def short(self) -> NDArray[np.int64]:
         """Turns that may preempt and lack something."""
@@ -316,21 +315,25 @@ class CountedStep:
         find_short(self.book, count, lacking)
         return np.nonzero((lacking != 0) & (self.book.t.able[:count] != 0))[0]
 
-    def await_draining(self, w: World, v: Victims, turn: int) -> Victims:
-        await_draining(w, self.book, v, self.rules, turn)
+    def await_draining(self, w: World, v: Victims, turn: int) -> None:
+        self._victims = v
+        self._act(w, DRAINING, turn, turn)
         while self.book.meta[FULL]:
             self.book = enlarged(self.book)
-            await_draining(w, self.book, v, self.rules, turn)
-        return v
+            self._act(w, DRAINING, turn, turn)
 
-    def choose_victims(
-        self, w: World, v: Victims, r: Ranked, weights: Weights, turn: int, grow: Callable[[Victims], Victims]
-    ) -> Victims:
-        choose_victims(w, self.book, v, r, weights, self.rules, turn)
+    def choose_victims(self, w: World, v: Victims, r: Ranked, weights: Weights, turn: int) -> Victims:
+        """Victims of one turn; the column of takes may have grown."""
+        self._victims, self._ranked, self._weights = v, r, weights
+        self._act(w, VICTIMS, turn, turn)
         while self.book.meta[FULL]:
-            self.book, v = enlarged(self.book), grow(v)
-            choose_victims(w, self.book, v, r, weights, self.rules, turn)
-        return v
+            self.book, self._victims = enlarged(self.book), more_takes(self._victims)
+            self._act(w, VICTIMS, turn, turn)
+        return self._victims
+
+    def has_lots(self, w: World, turn: int) -> bool:
+        """Whether some lot would hold a unit of the turn, its domain aside."""
+        return self._act(w, LOTS, turn, turn) > 0
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
