@@ -18,6 +18,9 @@ class Source(StrEnum):
     IDLE = "idle"
     SPECULATIVE = "speculative"
     PREEMPTED = "preempted"
+    REOPENED = "reopened"
+    EMPTY = "empty elsewhere"
+    DRAINING = "draining"
 
 
 class Why(StrEnum):
@@ -42,14 +45,20 @@ class Why(StrEnum):
     PREEMPTION_HELD = "serves a need of lower priority, but preemption is held by the rails"
     PARKED = "free, but the group is parked until its next probe"
     NOT_USEFUL = "has none of what is missing"
+    NO_ROOM = "runs what the cluster has there, without room for one unit more"
+    RUNS_AS_MUCH = "runs units of at least that priority"
+    NOT_FRESH = "free, but the cluster has not said lately what has no room"
+    NOT_BELIEVED = "free, but what the cluster says about its nodes does not add up"
+    RISK = "its interruptions would cost more than the units are worth"
+    BACKED_OFF = "machines of its kind did not help this cluster; it is not tried again yet"
     TAINT = "its taints are not tolerated"
     REQUIREMENT = "does not meet a requirement"
     TOO_SMALL = "is smaller than the smallest unit"
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """Machines of one kind that serve the need; `domain` is their Same or spread value."""
+class Some:
+    """Machines of one kind and state; `domain` is their Same or spread value for the need."""
 
     provider: str
     instance_type: str
@@ -57,6 +66,12 @@ class Granted:
     capacity_type: int
     domain: str | None
     state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted(Some):
+    """Machines that serve the need."""
+
     source: Source
     count: int
     price: float
@@ -64,16 +79,10 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Machines of one kind that do not serve the need. `winner` is the need that has them, if one has;
-    `winner_priority` is that of the winner, or of the stamp where no need claims them."""
+class Lost(Some):
+    """Machines that do not serve the need. `winner` is the need that has them, if one has; `winner_priority` is that of
+    the winner, or of the stamp where no need claims them."""
 
-    provider: str
-    instance_type: str
-    zone: str
-    capacity_type: int
-    domain: str | None
-    state: int
     count: int
     price: float
     effective_cost: float
