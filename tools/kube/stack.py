@@ -29,7 +29,7 @@ QUICK = {
     "idle-hold-on-demand": "5s",
     "idle-hold-spot": "5s",
     "transition-poll-interval": "200ms",
-    "reclaim-cap-fraction": "1",
+    "reclaim-cap-fraction": 1.0,
 }
 
 
@@ -76,8 +76,13 @@ class Stack:
         return self
 
     def wait_ready(self) -> None:
+        def greeted() -> bool:
+            for program in self.programs():
+                assert program.alive, f"{program.name} ended with {program.wait()}: {program.tail()}"
+            return all(any(operator.lines("greeted by the shard")) for operator in self.operators.values())
+
+        wait_until(greeted, seconds=START_SECONDS, what="every operator is greeted", evidence=self.shard.tail)
         for name in self.clusters:
-            self.operators[name].told("greeted by the shard")
             self.controllers[name].told("pod controller started")
 
     def stop(self) -> None:

@@ -99,7 +99,7 @@ def operator(
 
 
 def main() -> None:
-    run(app, prog="bigfleet-operator")
+    run(app, prog="bigfleet-operator", extra="operator")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def pod_controller(
 
 
 def main() -> None:
-    run(app, prog="bigfleet-unschedulable-pod-controller")
+    run(app, prog="bigfleet-unschedulable-pod-controller", extra="operator")
 
 
 if __name__ == "__main__":

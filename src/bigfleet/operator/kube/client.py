@@ -7,6 +7,7 @@ Kubernetes client library would decode every object into its own classes, which 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,9 @@ import httpx
 import msgspec
 
 from bigfleet.operator.kube.access import Access
+
+# A line for every request is the API server's audit log, not ours.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

@@ -152,6 +152,20 @@ class Pod(_Part, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
+class PodTemplate(_Part, frozen=True, gc=False):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class DaemonSetSpec(_Part, frozen=True, gc=False):
+    template: PodTemplate = PodTemplate()
+
+
+class DaemonSet(_Part, frozen=True, gc=False):
+    metadata: ObjectMeta
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
 # ---------------------------------------------------------------------------------------------------------------- nodes
 
 

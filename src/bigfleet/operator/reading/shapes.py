@@ -47,7 +47,7 @@ def pod_shape(
         profile=meaning.profile,
         group=meaning.group,
         labels=tuple(sorted(meta.labels.items())),
-        node_terms=_both(_node_terms(pod), terms),
+        node_terms=_both(node_terms(pod), terms),
         tolerations=tuple(Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations),
         ports=_host_ports(pod),
         affinity=tuple(_pod_term(term, pod) for term in near),
@@ -118,7 +118,8 @@ def budget_seen(key: str, budget: Budget) -> BudgetSeen:
     )
 
 
-def _node_terms(pod: Pod) -> tuple[tuple[LabelCheck, ...], ...]:
+def node_terms(pod: Pod) -> tuple[tuple[LabelCheck, ...], ...]:
+    """Alternatives that the pod's own selector and affinity leave; none means any node."""
     selected = equal_to(pod.spec.node_selector)
     affinity = pod.spec.affinity
     node = affinity.node_affinity if affinity is not None else None

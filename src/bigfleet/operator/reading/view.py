@@ -16,7 +16,6 @@ from bigfleet.crd.capacity_request import CapacityRequest
 from bigfleet.crd.metadata import ObjectMeta
 from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL, machine_label
 from bigfleet.model.profile import Profile
-from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror.facts import (
     BudgetGone,
     Delta,
@@ -321,17 +320,6 @@ class ClusterView:
 
     def budget_gone(self, key: str) -> None:
         self._tell(BudgetGone(key))
-
-    def overhead(self) -> Resources:
-        """What DaemonSets take on each of our nodes: per dimension the most that any of them bears."""
-        most = Resources.ZERO
-        for name in self.machines.values():
-            here = Resources.ZERO
-            for _, entry in self.pods_on(name):
-                if entry.origin is Origin.DAEMON:
-                    here += entry.shape.requests
-            most = most.max(here)
-        return most
 
     def tell_stuck(self, uid: str) -> None:
         """The scheduler has left a pod unbound although there is room."""

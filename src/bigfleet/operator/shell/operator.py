@@ -29,7 +29,8 @@ from bigfleet.operator.core.session import Session, SessionSettings
 from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.listwatch import ListWatch
 from bigfleet.operator.kube.notices import Notices
-from bigfleet.operator.kube.objects import Budget, Node, Pod
+from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
+from bigfleet.operator.reading.overhead import Overhead
 from bigfleet.operator.reading.shapes import closing_since
 from bigfleet.operator.reading.view import ClusterView
 from bigfleet.operator.report_codec import report_to_wire, rollup_to_wire
@@ -82,6 +83,7 @@ class Operator:
         self._renderer = renderer
         self._notices = Notices(client, "bigfleet-operator")
         self._view = ClusterView(self._notices.tell, namespaces=settings.namespaces)
+        self._overhead = Overhead(self._view.nodes)
         self._mirror = Mirror()
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
@@ -144,6 +146,7 @@ class Operator:
             ListWatch(
                 client, "/apis/policy/v1/poddisruptionbudgets", Budget, _Told(view.budget_seen, view.budget_gone)
             ),
+            ListWatch(client, "/apis/apps/v1/daemonsets", DaemonSet, self._overhead),
             ListWatch(client, f"{OURS}/upcomingnodes", UpcomingNode, self._upcoming),
             ListWatch(client, f"{OURS}/availablecapacities", AvailableCapacity, self._hints),
         ]
@@ -332,7 +335,7 @@ class Operator:
             rows,
             timestamp=timestamp,
             version=self._mirror.version,
-            overhead=self._view.overhead(),
+            overhead=self._overhead.total(),
         )
         built = time.perf_counter()
         self._stream.say_rollup(session, shard_pb2.OperatorMessage(rollup=needs))
