@@ -42,10 +42,10 @@ RATES = ("--kube-api-qps=300", "--kube-api-burst=600")
 class KubeCluster:
     """One control plane. `start` returns once the API server answers and its controllers have begun."""
 
-    def __init__(self, folder: Path, *, scheduler: bool = True, kwok: bool = True) -> None:
+    def __init__(self, folder: Path, *, scheduler: bool = True, kwok: bool = True, manager: bool = True) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._with = {"scheduler": scheduler, "kwok": kwok}
+        self._with = {"scheduler": scheduler, "kwok": kwok, "manager": manager}
         base = _consecutive_ports()
         self.ports = dict(
             zip(("api", "etcd", "peer", "manager", "scheduler", "kwok"), range(base, base + 6), strict=True)
@@ -243,7 +243,9 @@ class KubeCluster:
 
     def _wait_controllers(self) -> None:
         """Pods can be created once the controller manager has made their default service account."""
-        manager = self.programs["manager"]
+        manager = self.programs.get("manager")
+        if manager is None:
+            return
 
         def ready() -> bool:
             assert manager.alive, f"the controller manager ended: {manager.tail()}"

@@ -22,6 +22,8 @@ from bigfleet.operator.kube.objects import Node, Pod
 from bigfleet.operator.kube.worklist import Worklist
 from bigfleet.operator.pods.metrics import PodControllerMetrics
 from bigfleet.operator.pods.rule import Mode, request_for, request_name, wants_request
+from bigfleet.operator.reading.volumes import Volumes, claims_of
+from bigfleet.operator.reading.watches import Told, volume_watches
 from bigfleet.operator.reading.wishes import Penalties
 
 log = structlog.get_logger(__name__)
@@ -56,10 +58,14 @@ class PodController:
         self._requests: dict[str, dict[str, CapacityRequestSpec]] = {}
         self._uids: dict[str, str] = {}
         self._work = Worklist("request of pod", self._settle, at_once=at_once)
+        self._volumes = Volumes(self._claim_changed)
+        self._mounted_by: dict[str, set[str]] = {}
+        requests = Told(self.request_seen, self.request_gone)
         self._watches: list[ListWatch[Any]] = [
-            ListWatch(client, "/api/v1/nodes", Node, _Nodes(self)),
-            ListWatch(client, f"{OURS}/capacityrequests", CapacityRequest, _Requests(self)),
-            ListWatch(client, "/api/v1/pods", Pod, _Pods(self)),
+            *volume_watches(client, self._volumes, limits=False),
+            ListWatch(client, "/api/v1/nodes", Node, Told(self.node_seen, self.node_gone)),
+            ListWatch(client, f"{OURS}/capacityrequests", CapacityRequest, requests),
+            ListWatch(client, "/api/v1/pods", Pod, Told(self.pod_seen, self.pod_gone)),
         ]
 
     @property
@@ -89,15 +95,23 @@ class PodController:
             self._on_node.get(before.spec.node_name, set()).discard(key)
         if pod.spec.node_name:
             self._on_node.setdefault(pod.spec.node_name, set()).add(key)
+        for claim in claims_of(pod):
+            self._mounted_by.setdefault(claim, set()).add(key)
         self._work.add(key)
 
     def pod_gone(self, key: str) -> None:
         pod = self._pods.pop(key, None)
         if pod is not None:
             self._by_uid.pop(pod.metadata.uid, None)
+            for claim in claims_of(pod):
+                self._mounted_by.get(claim, set()).discard(key)
             self._on_node.get(pod.spec.node_name, set()).discard(key)
             # Kubernetes removes the request with its owner; nothing is left to do.
             self._metrics.reconciles.labels("pod_gone").inc()
+
+    def _claim_changed(self, claim: str) -> None:
+        for key in self._mounted_by.get(claim, ()):
+            self._work.add(key)
 
     def node_seen(self, node: Node) -> None:
         name = node.metadata.name
@@ -153,7 +167,7 @@ class PodController:
             for each in list(known):
                 await self._delete(each)
             return "pod_terminal" if pod.status.phase in ("Succeeded", "Failed") else "not_wanted"
-        body, wish = request_for(pod, self._defaults)
+        body, wish = request_for(pod, self._defaults, self._volumes.requirements(pod))
         if body is None:
             self._notices.tell("Pod", key, uid, "NotExpressible", wish.refused)
             self._metrics.inexpressible.inc()
@@ -200,24 +214,6 @@ class PodController:
 
     def _path(self, namespace: str, name: str) -> str:
         return f"{OURS}/namespaces/{namespace}/capacityrequests/{name}"
-
-
-class _Pods:
-    def __init__(self, controller: PodController) -> None:
-        self.seen = controller.pod_seen
-        self.gone = controller.pod_gone
-
-
-class _Nodes:
-    def __init__(self, controller: PodController) -> None:
-        self.seen = controller.node_seen
-        self.gone = controller.node_gone
-
-
-class _Requests:
-    def __init__(self, controller: PodController) -> None:
-        self.seen = controller.request_seen
-        self.gone = controller.request_gone
 
 
 def _owner(request: CapacityRequest) -> str:

@@ -7,12 +7,13 @@ they are gone. In mode `all`, the reference's, every pod that has not finished h
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from bigfleet.crd.capacity_request import Requirement
 from bigfleet.model.names import API_GROUP, API_VERSION, OWNED_BY_POD_LABEL
 from bigfleet.operator.core.mirror.facts import Origin
 from bigfleet.operator.kube.objects import Pod
@@ -56,9 +57,11 @@ def wants_request(pod: Pod, *, ours: bool, mode: Mode = Mode.UNSCHEDULABLE) -> b
     )
 
 
-def request_for(pod: Pod, defaults: Mapping[str, Penalties] = NO_DEFAULTS) -> tuple[dict[str, Any] | None, Wish]:
+def request_for(
+    pod: Pod, defaults: Mapping[str, Penalties] = NO_DEFAULTS, zones: Iterable[Requirement] = ()
+) -> tuple[dict[str, Any] | None, Wish]:
     """The object as it is written, or None when its wishes cannot be asked of a fleet."""
-    wish = wish_of(pod, defaults)
+    wish = wish_of(pod, defaults, zones)
     if wish.spec is None:
         return None, wish
     meta = pod.metadata

@@ -33,6 +33,7 @@ from bigfleet.operator.kube.objects import Budget, Node, Pod
 from bigfleet.operator.reading.amounts import pod_requests
 from bigfleet.operator.reading.profiles import Meaning, MeaningError, meaning_of
 from bigfleet.operator.reading.shapes import budget_seen, node_seen, origin_of, pod_shape, request_shape
+from bigfleet.operator.reading.volumes import Volumes, claims_of
 from bigfleet.operator.reading.wishes import wish_of
 
 REQUEST_ANNOTATION = f"{API_GROUP}/capacity-request"
@@ -81,6 +82,10 @@ class ClusterView:
         self._told: set[str] = set()
         self._told_nodes: dict[str, tuple[str, NodeSeen]] = {}
         self._by_label: dict[str, str] = {}
+        self.volumes = Volumes(self._volumes_changed)
+        # Pods with volumes as they were told, to be read again when a volume changes.
+        self._mounting: dict[str, Pod] = {}
+        self._mounted_by: dict[str, set[str]] = {}
 
     def take(self) -> list[Delta]:
         """What changed since this was last asked."""
@@ -113,6 +118,10 @@ class ClusterView:
         entry = self._entry(key, pod)
         if entry is None:
             return
+        if claims := claims_of(pod):
+            self._mounting[key] = pod
+            for claim in claims:
+                self._mounted_by.setdefault(claim, set()).add(key)
         self.pods[key] = entry
         self._by_uid[uid] = key
         if before is not None and before.node != entry.node:
@@ -139,6 +148,9 @@ class ClusterView:
             return
         self._by_uid.pop(entry.uid, None)
         self._leave(key, entry.node)
+        if (mounting := self._mounting.pop(key, None)) is not None:
+            for claim in claims_of(mounting):
+                self._mounted_by.get(claim, set()).discard(key)
         self._tell(PodGone(entry.uid))
 
     def _counts(self, key: str, pod: Pod) -> bool:
@@ -169,7 +181,7 @@ class ClusterView:
         before = self.pods.get(key)
         try:
             requests = pod_requests(pod)
-            wish = wish_of(pod)
+            wish = wish_of(pod, zones=self.volumes.requirements(pod))
             if wish.spec is None:
                 # No fleet could be asked for it: it takes its room and is nobody's demand.
                 own = Meaning(Profile((), (), pod.spec.priority, 0, 0), "", requests)
@@ -180,7 +192,8 @@ class ClusterView:
             return None
         asked = self._asked.get(f"pod:{meta.uid}")
         meaning = next(iter(asked.values())) if asked else own
-        shape = pod_shape(pod, meaning, requests)
+        # Attached volumes take room on the node and are nothing a fleet could be asked for.
+        shape = pod_shape(pod, meaning, requests + self.volumes.attached_by(pod), self.volumes.terms(pod))
         shape = before.shape if before is not None and before.shape == shape else self._interned(shape)
         return PodEntry(meta.uid, pod.spec.node_name, origin_of(pod), meta.deletion_timestamp is not None, shape, own)
 
@@ -281,7 +294,7 @@ class ClusterView:
         if machine:
             self.machines[machine] = name
         try:
-            seen = node_seen(node, machine=machine)
+            seen = node_seen(node, machine=machine, extra=self.volumes.room_on(name))
         except ValueError as error:
             self._notice("Node", name, node.metadata.uid, "NotUnderstood", str(error))
             return
@@ -320,6 +333,18 @@ class ClusterView:
 
     def budget_gone(self, key: str) -> None:
         self._tell(BudgetGone(key))
+
+    def _volumes_changed(self, claim: str) -> None:
+        """Volumes ask otherwise of their pods' nodes, or nodes attach another number of them."""
+        if claim.startswith("node:"):
+            if (node := self.nodes.get(claim.removeprefix("node:"))) is not None:
+                self.node_seen(node)
+            return
+        if not claim:
+            for node in list(self.nodes.values()):
+                self.node_seen(node)
+        for key in sorted(self._mounted_by.get(claim, ()) if claim else self._mounting):
+            self.pod_seen(self._mounting[key])
 
     def tell_stuck(self, uid: str) -> None:
         """The scheduler has left a pod unbound although there is room."""

@@ -33,6 +33,7 @@ from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
 from bigfleet.operator.reading.overhead import Overhead
 from bigfleet.operator.reading.shapes import closing_since
 from bigfleet.operator.reading.view import ClusterView
+from bigfleet.operator.reading.watches import Told, volume_watches
 from bigfleet.operator.report_codec import report_to_wire, rollup_to_wire
 from bigfleet.operator.shell.acknowledging import Acknowledging
 from bigfleet.operator.shell.evictions import Evictions
@@ -61,14 +62,6 @@ _WITHOUT_NODE = frozenset(
         provider_pb2.MACHINE_STATE_DELETING,
     )
 )
-
-
-class _Told:
-    """One kind's part of the view, as a list-watch tells it."""
-
-    def __init__(self, seen: Any, gone: Any) -> None:
-        self.seen = seen
-        self.gone = gone
 
 
 class Operator:
@@ -140,13 +133,12 @@ class Operator:
     def _made_watches(self) -> list[ListWatch[Any]]:
         view, client = self._view, self._client
         made: list[ListWatch[Any]] = [
-            ListWatch(client, "/api/v1/nodes", Node, _Told(view.node_seen, view.node_gone)),
-            ListWatch(client, "/api/v1/pods", Pod, _Told(self._pod_seen, self._pod_gone)),
-            ListWatch(client, f"{OURS}/capacityrequests", CapacityRequest, _Told(view.request_seen, view.request_gone)),
-            ListWatch(
-                client, "/apis/policy/v1/poddisruptionbudgets", Budget, _Told(view.budget_seen, view.budget_gone)
-            ),
+            ListWatch(client, "/api/v1/nodes", Node, Told(view.node_seen, view.node_gone)),
+            ListWatch(client, "/api/v1/pods", Pod, Told(self._pod_seen, self._pod_gone)),
+            ListWatch(client, f"{OURS}/capacityrequests", CapacityRequest, Told(view.request_seen, view.request_gone)),
+            ListWatch(client, "/apis/policy/v1/poddisruptionbudgets", Budget, Told(view.budget_seen, view.budget_gone)),
             ListWatch(client, "/apis/apps/v1/daemonsets", DaemonSet, self._overhead),
+            *volume_watches(client, view.volumes),
             ListWatch(client, f"{OURS}/upcomingnodes", UpcomingNode, self._upcoming),
             ListWatch(client, f"{OURS}/availablecapacities", AvailableCapacity, self._hints),
         ]
