@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 TARGET ?=
 OUT ?= build/conformance
 PROFILE ?= core
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: sim soak scale chaos first-start quality
@@ -35,8 +36,10 @@ run: $(RUNS) ## see BigFleet run a small pretend fleet; live on a terminal, else
 
 test: $(READY) lint typecheck contracts unit ## everything that must never break
 
-unit: $(READY) ## the test suite alone
-	$(BIN)/python -m pytest tests
+# Kernels first: the processes that share the tests out would compile them side by side.
+unit: $(READY) ## the test suite alone, in WORKERS processes
+	$(BIN)/bigfleet warm
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile
 
 coverage: $(READY) ## the test suite with a coverage report
 	$(BIN)/python -m pytest tests --cov --cov-report=term --cov-report=xml

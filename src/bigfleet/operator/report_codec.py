@@ -11,6 +11,7 @@ from bigfleet.model.quantity import from_units
 from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror.reports import Amounts, NodeReport
 from bigfleet.operator.core.rows import Row
+from bigfleet.operator.need_codec import need_to_wire
 from bigfleet.wire import capacity_pb2, shard_pb2
 
 
@@ -49,40 +50,11 @@ def report_to_wire(report: NodeReport) -> shard_pb2.NodeReport:
 
 
 def _need(row: Row) -> capacity_pb2.CapacityNeed:
-    profile = row.profile
-    return capacity_pb2.CapacityNeed(
-        requirements=[
-            capacity_pb2.NodeSelectorRequirement(
-                key=each.key,
-                operator=capacity_pb2.NodeSelectorRequirement.Operator.ValueType(each.operator),
-                values=each.values,
-            )
-            for each in profile.requirements
-        ],
-        aggregate_resources=row.resources.to_wire(),
-        min_unit=row.unit.to_wire(),
-        priority=profile.priority,
-        spread=[
-            capacity_pb2.TopologySpread(
-                topology_key=each.topology_key,
-                max_skew=each.max_skew,
-                when_unsatisfiable=capacity_pb2.TopologySpread.WhenUnsatisfiable.ValueType(each.when),
-            )
-            for each in profile.spread
-        ],
-        interruption_penalty_bucket=capacity_pb2.PenaltyBucket.ValueType(profile.interruption_bucket),
-        reclamation_penalty_bucket=capacity_pb2.PenaltyBucket.ValueType(profile.reclamation_bucket),
-        group=row.group,
-        tolerations=[
-            capacity_pb2.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-            for each in profile.tolerations
-        ],
-        count=row.count,
-        stranded=row.stranded,
-        running=row.running,
-        domain_units=dict(row.domain_units),
-        exclusive=row.exclusive,
-    )
+    need = need_to_wire(row.profile, row.resources, row.unit, row.group)
+    need.count, need.stranded, need.running = row.count, row.stranded, row.running
+    need.domain_units.update(row.domain_units)
+    need.exclusive.extend(row.exclusive)
+    return need
 
 
 def _quantities(amounts: Amounts) -> dict[str, str]:

@@ -7,12 +7,11 @@ ends streams first, then lets calls under way finish within the grace; what is j
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -41,6 +40,7 @@ from bigfleet.shard.telemetry.metrics import ShardMetrics
 from bigfleet.transport import Server, channel
 from bigfleet.transport.address import is_local
 from bigfleet.transport.endpoints import HttpEndpoints
+from bigfleet.transport.parts import Parts
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ class ShardProcess:
         self._steps = 0
         self._probing = settings.phase_attribution_log or os.environ.get(PHASEDUMP) == "1"
         self._merging = 0.0
-        self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
-        self._background: list[asyncio.Task[None]] = []
+        self.parts = Parts()
 
     @classmethod
     @asynccontextmanager
@@ -165,27 +164,21 @@ class ShardProcess:
     async def serve(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or a part breaks; raises what broke."""
         await self._start()
-        stopping = asyncio.create_task(_waited(stop))
-        broken = asyncio.create_task(self._failures.get())
         try:
-            await asyncio.wait({stopping, broken}, return_when=asyncio.FIRST_COMPLETED)
-            if broken.done():
-                raise broken.result()
+            await self.parts.until(stop)
         finally:
-            stopping.cancel()
-            broken.cancel()
             await self._stop()
 
     async def _start(self) -> None:
         gc_tuning.while_starting()
         await self.http.start()
         await self.server.start()
-        self._spawn(self.conductor.run())
-        self._spawn(self.kernels.run(self.engine.between_steps))
-        self._spawn(self._serve_when_deciding())
-        self._spawn(self._publish())
+        self.parts.spawn(self.conductor.run())
+        self.parts.spawn(self.kernels.run(self.engine.between_steps))
+        self.parts.spawn(self._serve_when_deciding())
+        self.parts.spawn(self._publish())
         if self.link is not None:
-            self._spawn(self.link.run())
+            self.parts.spawn(self.link.run())
         self._log.info(
             "shard started",
             execute_workers=self.config.execute_concurrency,
@@ -204,23 +197,10 @@ class ShardProcess:
         self.http.begin_stop()
         self.streams.close_all()
         await self.server.stop(grace)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.parts.end()
         await self.conductor.close(grace)
         await self.http.stop()
         self._log.info("shard stopped")
-
-    def _spawn(self, work: Any) -> None:
-        async def watched() -> None:
-            try:
-                await work
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                self._failures.put_nowait(error)
-
-        self._background.append(asyncio.get_running_loop().create_task(watched()))
 
     async def _step(self, wanted: RunStep) -> StepResult:
         await self.kernels.until_usable()
@@ -256,7 +236,7 @@ class ShardProcess:
             self._merging += seconds
             return
         if self._probing and event.step % EVERY_CYCLES == 0:
-            self._spawn(self._probe(tuple(event.result.actions.rows())))
+            self.parts.spawn(self._probe(tuple(event.result.actions.rows())))
         merging, self._merging = self._merging, 0.0
         self._steps += 1
         if self._steps <= self.settings.metrics_warmup_cycles:
@@ -332,8 +312,3 @@ def _audit_log(settings: ProcessSettings) -> AuditLog | None:
     opened = AuditLog(Path(settings.audit_log), max_bytes=settings.audit_log_max_bytes, keep=settings.audit_log_keep)
     log.info("decision audit log enabled", path=settings.audit_log)
     return opened
-
-
-async def _waited(event: asyncio.Event) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        await event.wait()

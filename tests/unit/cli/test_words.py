@@ -10,7 +10,7 @@ from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
-from bigfleet.shard.read.views import capacity_need
+from bigfleet.operator.need_codec import need_to_wire
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
 ZONE = "topology.kubernetes.io/zone"
@@ -20,7 +20,7 @@ RACK = "topology.example.org/rack"
 def need(*requirements: Requirement, spread: tuple[Spread, ...] = (), bucket: int = 0) -> capacity_pb2.CapacityNeed:
     profile = Profile(requirements, spread, 1000, bucket, 0)
     wanted = Resources.parse({"cpu": "16", "memory": "32Gi"}, round_up=True)
-    return capacity_need(profile, wanted, "cpu=2", "")
+    return need_to_wire(profile, wanted, Resources.parse({"cpu": "2"}, round_up=False), "")
 
 
 def lost(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigfleet.coordinator.core import commands as do
-from bigfleet.coordinator.core.planner import Plan, Planning, Rest, plan
+from bigfleet.coordinator.core.planner import Plan, Planning, Rest
 from bigfleet.coordinator.core.policy import MINUTE, SECOND, Policy
 from bigfleet.coordinator.core.records import Phase, Provider, Selector, Transfer
 from bigfleet.coordinator.core.reports import Cell, Deficit, Kind, Standing
@@ -50,7 +50,10 @@ class Fleet:
         return self.state.tables.shards[name].generation
 
     def plan(self, policy: Policy | None = None, now: int = NOW, **options: Any) -> Plan:
-        return plan(self.state.tables, self.standings, policy or Policy(), now, **options)
+        planning = Planning(self.state.tables, self.standings, policy or Policy(), now, **options)
+        for _ in planning.steps():
+            pass
+        return planning.plan
 
     def moves(self, **options: Any) -> list[tuple[str, str, str, int, bool]]:
         names = {shard.generation: name for name, shard in self.state.tables.shards.items()}

@@ -72,22 +72,6 @@ class Wanted(NamedTuple):
     units: int
 
 
-def plan(
-    tables: Tables,
-    standings: Mapping[int, Standing],
-    policy: Policy,
-    now: int,
-    *,
-    resting: Collection[Rest] = (),
-    draining: Collection[tuple[int, tuple[str, str]]] = (),
-) -> Plan:
-    """What to do now. `standings` holds only shards that may take part; `draining` what already has a drain asked."""
-    planning = Planning(tables, standings, policy, now, resting=resting, draining=draining)
-    for _ in planning.steps():
-        pass
-    return planning.plan
-
-
 def fold(deficits: Collection[Deficit]) -> list[Deficit]:
     """One per profile and unit: units and sums added up, the oldest age."""
     folded: dict[tuple[str, str], Deficit] = {}

@@ -7,9 +7,9 @@ healthy, and is ready while it knows a leader. A stop resigns first, so that ano
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -24,6 +24,7 @@ from bigfleet.transport import Server
 from bigfleet.transport.address import split
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.transport.errors import TransportError
+from bigfleet.transport.parts import Parts
 
 if TYPE_CHECKING:
     from bigfleet.coordinator.server.settings import CoordinatorSettings
@@ -63,8 +64,7 @@ class CoordinatorProcess:
         registry.register(self.metrics)
         ProcessCollector(registry=registry)
         self.http = HttpEndpoints(settings.metrics_addr, registry=registry, ready=[self._not_ready])
-        self._failed: asyncio.Queue[BaseException] = asyncio.Queue()
-        self._background: list[asyncio.Task[None]] = []
+        self.parts = Parts()
 
     @classmethod
     @asynccontextmanager
@@ -85,15 +85,9 @@ class CoordinatorProcess:
     async def serve(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or a part breaks; raises what broke."""
         await self._start()
-        stopping = asyncio.create_task(_waited(stop))
-        broken = asyncio.create_task(self._failed.get())
         try:
-            await asyncio.wait({stopping, broken}, return_when=asyncio.FIRST_COMPLETED)
-            if broken.done():
-                raise broken.result()
+            await self.parts.until(stop)
         finally:
-            stopping.cancel()
-            broken.cancel()
             await self._stop()
 
     async def _start(self) -> None:
@@ -102,10 +96,10 @@ class CoordinatorProcess:
         await self.server.start()
         await self.server.set_serving(True)
         await self.server.set_serving(False, SERVICE)
-        self._spawn(self.replica.run())
-        self._spawn(self._publish())
+        self.parts.spawn(self.replica.run())
+        self.parts.spawn(self._publish())
         if settings.export_dir is not None:
-            self._spawn(
+            self.parts.spawn(
                 export_regularly(self.replica, settings.export_dir, settings.export_seconds, settings.export_keep)
             )
         log.info("coordinator started", id=settings.id, store=type(self.store).__name__)
@@ -115,22 +109,9 @@ class CoordinatorProcess:
         self.http.begin_stop()
         await self.store.resign()
         await self.server.stop(self.settings.shutdown_grace)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.parts.end()
         await self.http.stop()
         log.info("coordinator stopped")
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        async def watched() -> None:
-            try:
-                await work
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                self._failed.put_nowait(error)
-
-        self._background.append(asyncio.get_running_loop().create_task(watched()))
 
     async def _publish(self) -> None:
         while True:
@@ -162,7 +143,3 @@ def _require_reachable(settings: CoordinatorSettings) -> None:
         raise TransportError(
             f"--listen {settings.listen} names no host that others can be sent to; give --advertise-addr HOST:PORT"
         )
-
-
-async def _waited(event: asyncio.Event) -> None:
-    await event.wait()

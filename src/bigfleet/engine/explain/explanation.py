@@ -48,8 +48,8 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """Machines of one kind that serve the need; `domain` is their Same or spread value."""
+class Some:
+    """Machines of one kind and state; `domain` is their Same or spread value for the need."""
 
     provider: str
     instance_type: str
@@ -57,6 +57,12 @@ class Granted:
     capacity_type: int
     domain: str | None
     state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted(Some):
+    """Machines that serve the need."""
+
     source: Source
     count: int
     price: float
@@ -64,16 +70,10 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Machines of one kind that do not serve the need. `winner` is the need that has them, if one has;
-    `winner_priority` is that of the winner, or of the stamp where no need claims them."""
+class Lost(Some):
+    """Machines that do not serve the need. `winner` is the need that has them, if one has; `winner_priority` is that of
+    the winner, or of the stamp where no need claims them."""
 
-    provider: str
-    instance_type: str
-    zone: str
-    capacity_type: int
-    domain: str | None
-    state: int
     count: int
     price: float
     effective_cost: float

@@ -211,15 +211,16 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
 
 
 @inner
+def _home(cells: Cells, cell: int) -> int:
+    """Where the table is searched first for this cell."""
+    found = cell_hash(cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell], cells.stamp[cell])
+    return found & (len(cells.table) - 1)
+
+
+@inner
 def drop_cell(cells: Cells, cell: int) -> None:
     mask = len(cells.table) - 1
-    at = (
-        cell_hash(
-            cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell],
-            cells.stamp[cell],
-        )
-        & mask
-    )  # fmt: skip
+    at = _home(cells, cell)
     while cells.table[at] != cell:
         at = (at + 1) & mask
     cells.table[at] = _GRAVE
@@ -238,13 +239,7 @@ def rehash_cells(cells: Cells) -> None:
     for cell in range(cells.meta[USED]):
         if cells.count[cell] < 0:
             continue
-        at = (
-            cell_hash(
-                cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell],
-                cells.stamp[cell],
-            )
-            & mask
-        )  # fmt: skip
+        at = _home(cells, cell)
         while cells.table[at] != _EMPTY:
             at = (at + 1) & mask
         cells.table[at] = cell

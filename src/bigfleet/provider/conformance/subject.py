@@ -31,6 +31,7 @@ class Subject:
         self.id = machine_id
 
     # --- single calls ------------------------------------------------------------------------------------------
+    # The trial's calls with this machine's id; their arguments stand again because they are checked by name and type.
 
     async def create(self, token: Token = ZERO, connection: int = 0) -> Reply:
         return await self.trial.create(self.id, token, connection)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bigfleet.model.machine import BOUND, MachineState
+from bigfleet.operator.need_codec import requirements_to_wire
 from bigfleet.shard.coordinator_link.link import Standing
 from bigfleet.shard.read.views import capacity_type
-from bigfleet.shard.streams.codec import requirements
 from bigfleet.wire import capacity_pb2, coordinator_pb2, provider_pb2
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _shortfall(core: ShardCore, short: Short, now: int) -> coordinator_pb2.Short
     made.deficit.resources.update(short.deficit.to_wire())
     profile = core.read.profile(short.fingerprint, short.cluster)
     if profile is not None:
-        made.requirements.extend(requirements(profile.requirements))
+        made.requirements.extend(requirements_to_wire(profile.requirements))
         made.interruption_penalty_bucket = capacity_pb2.PenaltyBucket.ValueType(profile.interruption_bucket)
     return made
 

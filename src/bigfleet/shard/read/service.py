@@ -14,8 +14,10 @@ import grpc
 import structlog
 
 from bigfleet.model.machine import MachineState
+from bigfleet.operator.need_codec import need_to_wire
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import KEPT_ACTIONS
+from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.read import views
 from bigfleet.shard.read.explaining import explained, rendered
 from bigfleet.shard.read.inspecting import needs_of_last_step
@@ -192,7 +194,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         profile = self._core.read.profile(key.fingerprint, key.cluster)
         need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
         if profile is not None:
-            need = views.capacity_need(profile, self._core.read.aggregate(key), key.min_unit, key.group)
+            need = need_to_wire(profile, self._core.read.aggregate(key), parse_canonical(key.min_unit), key.group)
         return views.need_view(verdict, need, (key.cluster, key.fingerprint) in self._core.published.blocked)
 
     def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:

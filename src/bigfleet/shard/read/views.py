@@ -8,14 +8,11 @@ from bigfleet.engine.results import UnmetReason
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.penalty import bucket_for
 from bigfleet.shard.contract.outcomes import Outcome
-from bigfleet.shard.core.machines.matching import parse_canonical
-from bigfleet.shard.streams.codec import requirements, taints
+from bigfleet.shard.streams.codec import taints
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
 if TYPE_CHECKING:
     from bigfleet.engine.results import Verdict
-    from bigfleet.model.profile import Profile
-    from bigfleet.model.resources import Resources
     from bigfleet.shard.core.actions.emission import ActionTaken
     from bigfleet.shard.core.published import MachineView
     from bigfleet.shard.core.state.fleet import Record
@@ -24,30 +21,6 @@ if TYPE_CHECKING:
 _INT32 = 2**31 - 1
 _KINDS = {name.removeprefix("ACTION_KIND_").capitalize(): number for name, number in shardread_pb2.ActionKind.items()}
 BOOTSTRAP_FAILED = shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED
-
-
-def capacity_need(profile: Profile, aggregate: Resources, min_unit: str, group: str) -> capacity_pb2.CapacityNeed:
-    return capacity_pb2.CapacityNeed(
-        requirements=requirements(profile.requirements),
-        aggregate_resources=aggregate.to_wire(),
-        min_unit=parse_canonical(min_unit).to_wire(),
-        priority=profile.priority,
-        spread=[
-            capacity_pb2.TopologySpread(
-                topology_key=each.topology_key,
-                max_skew=each.max_skew,
-                when_unsatisfiable=capacity_pb2.TopologySpread.WhenUnsatisfiable.ValueType(each.when),
-            )
-            for each in profile.spread
-        ],
-        interruption_penalty_bucket=capacity_pb2.PenaltyBucket.ValueType(profile.interruption_bucket),
-        reclamation_penalty_bucket=capacity_pb2.PenaltyBucket.ValueType(profile.reclamation_bucket),
-        group=group,
-        tolerations=[
-            capacity_pb2.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-            for each in profile.tolerations
-        ],
-    )
 
 
 def need_view(verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool) -> shardread_pb2.NeedView:

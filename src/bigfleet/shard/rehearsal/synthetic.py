@@ -25,6 +25,7 @@ from bigfleet.operator.core import events as op
 from bigfleet.operator.core import frames
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
+from bigfleet.operator.need_codec import requirements_to_wire
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
 
 if TYPE_CHECKING:
@@ -62,14 +63,7 @@ class Row:
     def need(self) -> capacity_pb2.CapacityNeed:
         unit = Resources.parse(self.unit, round_up=True)
         return capacity_pb2.CapacityNeed(
-            requirements=[
-                capacity_pb2.NodeSelectorRequirement(
-                    key=each.key,
-                    operator=capacity_pb2.NodeSelectorRequirement.Operator.ValueType(each.operator),
-                    values=each.values,
-                )
-                for each in self.requirements
-            ],
+            requirements=requirements_to_wire(self.requirements),
             aggregate_resources=unit.scale(self.pods).to_wire(),
             min_unit=unit.to_wire(),
             priority=self.priority,

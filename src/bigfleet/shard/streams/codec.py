@@ -16,15 +16,13 @@ from bigfleet.model.names import (
     node_supersedes_key,
 )
 from bigfleet.model.session import AckOutcome, DrainOutcome
+from bigfleet.operator.need_codec import requirements_to_wire
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.streams.rollup_codec import RawRollup, raw_body, raw_rollup
-from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2
+from bigfleet.wire import provider_pb2, shard_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from bigfleet.engine.batches import Shape
-    from bigfleet.model.requirement import Requirement
 
 _ACK = shard_pb2.Acknowledgement
 _ACK_OUTCOMES = {
@@ -123,7 +121,7 @@ def shard_message(frame: ev.Frame) -> shard_pb2.ShardMessage:
             return shard_pb2.ShardMessage(
                 bootstrap_request=shard_pb2.BootstrapRequest(
                     request_id=frame.request_id,
-                    requirements=requirements(frame.requirements),
+                    requirements=requirements_to_wire(frame.requirements),
                     cluster_id=frame.cluster,
                     machine_id=frame.machine,
                     node_name=frame.node_name,
@@ -147,7 +145,7 @@ def shard_message(frame: ev.Frame) -> shard_pb2.ShardMessage:
             return shard_pb2.ShardMessage(
                 available_capacity=shard_pb2.AvailableCapacityUpdate(
                     supersedes_key=available_supersedes_key(frame.fingerprint),
-                    requirements=requirements(frame.requirements),
+                    requirements=requirements_to_wire(frame.requirements),
                     available_count=min(frame.count, 2**31 - 1),
                     confidence=shard_pb2.AvailableCapacityUpdate.Confidence.Value(
                         f"CONFIDENCE_{frame.confidence.upper()}"
@@ -158,17 +156,6 @@ def shard_message(frame: ev.Frame) -> shard_pb2.ShardMessage:
         case ev.ResyncEnd():
             return shard_pb2.ShardMessage(resync_end=shard_pb2.ResyncEnd(machine_ids=frame.machines))
     assert_never(frame)
-
-
-def requirements(wanted: Iterable[Requirement]) -> list[capacity_pb2.NodeSelectorRequirement]:
-    return [
-        capacity_pb2.NodeSelectorRequirement(
-            key=each.key,
-            operator=capacity_pb2.NodeSelectorRequirement.Operator.ValueType(each.operator),
-            values=each.values,
-        )
-        for each in wanted
-    ]
 
 
 def taints(shape: Shape) -> list[provider_pb2.Taint]:
