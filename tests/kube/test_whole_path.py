@@ -13,7 +13,7 @@ def test_unschedulable_pods_get_nodes_and_run_and_scaling_to_zero_gives_the_mach
     cluster: KubeCluster, tmp_path: Path
 ) -> None:
     with Stack(tmp_path / "stack", {"c-1": cluster}) as stack:
-        cluster.apply(deployment("web", 12, {"cpu": "3", "memory": "8Gi"}))
+        cluster.apply(deployment("web", 12, {"cpu": "2", "memory": "8Gi"}))
         pods = wait_running(cluster, 12, app="web")
         nodes = {node["metadata"]["name"]: node for node in cluster.items("/api/v1/nodes")}
         assert {pod["spec"]["nodeName"] for pod in pods} <= nodes.keys()

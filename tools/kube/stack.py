@@ -217,7 +217,12 @@ def deployment(
 
 
 def wait_running(
-    cluster: KubeCluster, count: int, *, app: str = "", namespace: str = "default", seconds: float = START_SECONDS
+    cluster: KubeCluster,
+    count: int,
+    *,
+    app: str = "",
+    namespace: str = "default",
+    seconds: float = 90.0,
 ) -> list[dict[str, Any]]:
     """Wait until so many pods run, and return them."""
     selector = f"?labelSelector=app%3D{app}" if app else ""
