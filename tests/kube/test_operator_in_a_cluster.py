@@ -29,6 +29,8 @@ class Scene:
         self.cluster = cluster
         self.shard = shard
         self.http = free_address()
+        # A fresh API server forbids everything until it has read its rules.
+        self.cluster_restarted = False
         flags = ("--placement", "--rollup-interval", "1s", "--drained-retention", "3s", "--no-leader-elect")
         self.operator = Program(
             "operator",
@@ -111,6 +113,8 @@ def scene(shared_cluster: KubeCluster, tmp_path: Path) -> Iterator[Scene]:
         try:
             shard.wait_for("rollup")
             yield made
+            if made.cluster_restarted:
+                return
             forbidden = [key for key in metrics(made.http) if key[0].endswith("api_requests_total") and "403" in key]
             assert not forbidden, "calls the operator's role does not allow"
         finally:
@@ -266,6 +270,7 @@ def test_an_api_server_that_restarts_withdraws_no_demand(scene: Scene) -> None:
         assert scene.cluster.ask("POST", f"{OURS}/namespaces/default/capacityrequests", document)[0] == 201
     scene.shard.wait_for("rollup", lambda rollup: sum(need.count for need in rollup.needs) == 5)
     heard = len(scene.shard.all("rollup"))
+    scene.cluster_restarted = True
     server = scene.cluster.programs["apiserver"]
     server.kill()
     server.start()

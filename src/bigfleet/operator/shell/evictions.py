@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 
 import structlog
@@ -23,6 +24,8 @@ LOOK_SECONDS = 1.0
 AT_ONCE_PER_NODE = 10
 TOO_MANY = 429
 FORBIDDEN = 403
+# An API server that has just started forbids everything until it has read its rules.
+FORBIDDEN_FOR_SECONDS = 30.0
 
 
 class Evictions:
@@ -58,9 +61,14 @@ class Evictions:
 
     async def _empty(self, machine: str) -> None:
         error = ""
+        allowed = time.monotonic()
         try:
             while pods := self._movable(machine):
-                await self._round(pods)
+                refused = await self._round(pods)
+                if refused is None:
+                    allowed = time.monotonic()
+                elif time.monotonic() - allowed > FORBIDDEN_FOR_SECONDS:
+                    raise refused
                 self._changed.clear()
                 if self._movable(machine):
                     try:
@@ -68,8 +76,8 @@ class Evictions:
                             await self._changed.wait()
                     except TimeoutError:
                         pass
-        except ApiError as refused:
-            error = str(refused)
+        except ApiError as last:
+            error = str(last)
         if self._tasks.get(machine) is asyncio.current_task():
             del self._tasks[machine]
             self._ended(machine, error)
@@ -80,7 +88,9 @@ class Evictions:
             return []
         return [each for each in self._view.pods_on(node.metadata.name) if each[1].origin is not Origin.DAEMON]
 
-    async def _round(self, pods: list[tuple[str, PodEntry]]) -> None:
+    async def _round(self, pods: list[tuple[str, PodEntry]]) -> ApiError | None:
+        """Ask every pod to leave; what we are not allowed to ask."""
+        forbidden = None
         asked = [each for each in pods if not each[1].terminating]
         for start in range(0, len(asked), AT_ONCE_PER_NODE):
             results = await asyncio.gather(
@@ -89,9 +99,10 @@ class Evictions:
             )
             for result in results:
                 if isinstance(result, ApiError) and result.status == FORBIDDEN:
-                    raise result
+                    forbidden = result
                 if isinstance(result, BaseException) and not isinstance(result, ApiError | UnreachableError):
                     raise result
+        return forbidden
 
     async def _evict(self, key: str, uid: str) -> None:
         namespace, _, name = key.partition("/")
