@@ -44,7 +44,12 @@ BASE_COMMANDS = sorted(
         if not row.extra
     }
 )
-EXTRAS = {"bigfleet.engine": {"numpy", "numba"}, "bigfleet.coordinator.stores.etcd": {"aetcd"}}
+EXTRAS = {
+    "bigfleet.engine": {"numpy", "numba"},
+    "bigfleet.coordinator.stores.etcd": {"aetcd"},
+    "bigfleet.operator.shell.process": {"httpx"},
+    "bigfleet.operator.pods.process": {"httpx"},
+}
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
 
@@ -105,3 +110,13 @@ def test_a_command_that_needs_more_says_what_to_install(
     assert result.returncode == 1
     said = f"error: `{script} {arguments[0]}` needs numpy: pip install 'bigfleet[{extra}]'\n"
     assert result.stderr.endswith(said) and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("script", ["bigfleet-operator", "bigfleet-unschedulable-pod-controller"])
+def test_a_program_of_a_cluster_says_what_to_install(script: str) -> None:
+    code = f"import sys; sys.modules['httpx'] = None; {entered(script)}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"error: `{script}` needs httpx: pip install 'bigfleet[operator]'\n",
+    )

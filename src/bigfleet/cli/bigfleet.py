@@ -17,14 +17,17 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
     Subcommand("warm", "bigfleet.cli.serve.warm", "Compile the engine's kernels ahead, for images.", extra="shard"),
     Subcommand("version", "bigfleet.cli.version:version", "Print the installed version."),
 )
-COMING = (
-    "The operator is not part of this version: the extra bigfleet[operator] installs clients that nothing uses yet. "
+ELSEWHERE = (
+    "In each cluster run bigfleet-operator and bigfleet-unschedulable-pod-controller: the extra bigfleet[operator]. "
     "The extra bigfleet[coordinator] is for a coordinator over etcd; one over a file needs none."
 )
 
 # Plain help: the boxes of rich take longer to import than everything else here.
 app = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, cls=table("bigfleet", SUBCOMMANDS), epilog=f"{COMING}\n\n{EXIT_CODES}"
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    cls=table("bigfleet", SUBCOMMANDS),
+    epilog=f"{ELSEWHERE}\n\n{EXIT_CODES}",
 )
 
 

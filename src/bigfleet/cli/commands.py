@@ -99,10 +99,18 @@ def table(prog: str, subcommands: Sequence[Subcommand]) -> type[CommandTable]:
     return type("Commands", (CommandTable,), {"prog": prog, "rows": tuple(subcommands)})
 
 
-def run(app: typer.Typer, *, prog: str) -> None:
-    """The body of an entry point: parse, dispatch, and turn refusals into one line and an exit code."""
+def run(app: typer.Typer, *, prog: str, extra: str = "") -> None:
+    """The body of an entry point: parse, dispatch, and turn refusals into one line and an exit code.
+
+    `extra` is what the whole program needs beyond the base.
+    """
     try:
         app(prog_name=prog)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "bigfleet" or not extra:
+            raise
+        _end(f"`{prog}` needs {missing}: pip install 'bigfleet[{extra}]'", REFUSED)
     except RefusalError as error:
         _end(str(error), getattr(error, "code", REFUSED))
     except OSError as error:

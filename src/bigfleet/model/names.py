@@ -21,6 +21,9 @@ INTERRUPTION_PENALTY_ANNOTATION = f"{API_GROUP}/interruption-penalty"
 RECLAMATION_PENALTY_ANNOTATION = f"{API_GROUP}/reclamation-penalty"
 MACHINE_ID_LABEL = f"{API_GROUP}/machine-id"
 SIMULATED_LABEL = f"{API_GROUP}/simulated"
+CAPACITY_TYPE_LABEL = f"{API_GROUP}/capacity-type"
+# The machine's id as it is, on nodes whose label cannot hold it.
+MACHINE_ID_ANNOTATION = MACHINE_ID_LABEL
 
 # What an operator may announce in Hello; towards one that does not, the shard keeps to the base contract.
 DRAIN_REPORTS = "drain-reports"
@@ -58,8 +61,11 @@ RESERVED_MACHINE_LABELS = frozenset(
 )
 
 MAX_OBJECT_NAME = 253
+MAX_LABEL_VALUE = 63
 
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.]+")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _UPCOMING_NODE_PREFIX = "un-"
 
@@ -88,6 +94,15 @@ def upcoming_node_name(machine_id: str) -> str:
     room = MAX_OBJECT_NAME - len(_UPCOMING_NODE_PREFIX) - len(digest) - 1
     readable = _NOT_IN_NAMES.sub("-", machine_id.lower())[:room].strip("-")
     return "-".join(part for part in ("un", readable, digest) if part)
+
+
+def machine_label(machine_id: str) -> str:
+    """What a Node's machine-id label says: the id where a label can hold it, else sanitised with a hash."""
+    if len(machine_id) <= MAX_LABEL_VALUE and _LABEL_VALUE.fullmatch(machine_id):
+        return machine_id
+    digest = hashlib.sha256(machine_id.encode()).hexdigest()[:16]
+    readable = _NOT_IN_LABELS.sub("-", machine_id)[: MAX_LABEL_VALUE - len(digest) - 1].strip("-_.")
+    return "-".join(part for part in (readable, digest) if part)
 
 
 def is_object_name(name: str) -> bool:

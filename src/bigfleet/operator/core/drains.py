@@ -81,6 +81,11 @@ class Drains:
         drain = self._drains.get(machine)
         return drain.cause if drain else None
 
+    def kept(self, machine: str) -> ResumedDrain | None:
+        """The drain as it has to be written down, so that another life of this operator can go on with it."""
+        drain = self._drains.get(machine)
+        return None if drain is None else ResumedDrain(machine, drain.instruction, drain.until, drain.cause)
+
     def resume(self) -> list[Instruction]:
         """Go on with what nobody is evicting yet after a start."""
         for machine in self._drains:

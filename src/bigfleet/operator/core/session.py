@@ -137,6 +137,10 @@ class Session:
         """Why the machine is being drained; None when it is not."""
         return self._drains.cause_of(machine)
 
+    def drain_of(self, machine: str) -> ResumedDrain | None:
+        """The drain of a machine as the cluster has to remember it; None when there is none."""
+        return self._drains.kept(machine)
+
     def validate(self) -> None:
         """Raise AssertionError when the session contradicts itself; tests call it after every event."""
         self._pace.validate()

@@ -1,0 +1,1 @@
+"""The operator as a process: carries what the core decides to the shard and into the cluster, and decides nothing."""

@@ -1,0 +1,166 @@
+"""What we write on Nodes: cordon and drain, closing, levels of fill. One writer per node, from what it should show.
+
+Everything is on the Node itself, so that a restarted operator finds it again: the drain as an annotation, closing as an
+annotation and a soft taint, levels as soft taints. Whatever others wrote there stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from bigfleet.crd.upcoming_node import Taint
+from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL
+from bigfleet.operator.core.drains import ResumedDrain
+from bigfleet.operator.core.events import DrainCause
+from bigfleet.operator.kube.client import ApiError, Client
+from bigfleet.operator.kube.objects import Node
+from bigfleet.operator.kube.worklist import Worklist
+from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, closing_since
+
+DRAIN_ANNOTATION = f"{API_GROUP}/drain"
+# Set where it was our closing that cordoned the node: nobody else's cordon is ever taken away.
+CLOSED_ANNOTATION = f"{API_GROUP}/cordoned-for-closing"
+CLOSING_TAINT = f"{API_GROUP}/closing"
+FILL_TAINT = f"{API_GROUP}/fill-below-"
+THRESHOLDS = (90, 75, 60, 45, 30, 15)
+_SOFT = "PreferNoSchedule"
+
+
+class NodeMarks:
+    """What each node should show, as far as it was told; `nodes` is the view's."""
+
+    def __init__(self, client: Client, nodes: Mapping[str, Node], *, cordon_closing: bool, levels: int) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._cordon_closing = cordon_closing
+        self._shown_levels = _spread_out(levels)
+        self._drains: dict[str, ResumedDrain | None] = {}
+        self._closing: dict[str, int] = {}
+        self._levels: dict[str, int] = {}
+        self._machines: dict[str, str] = {}
+        self.work = Worklist("mark node", self._mark, at_once=16)
+        self.on_written: Callable[[str], None] = lambda name: None
+
+    def drain(self, node: str, drain: ResumedDrain | None) -> None:
+        """Cordoned for a drain, or no longer."""
+        self._drains[node] = drain
+        self.work.add(node)
+
+    def identify(self, node: str, machine: str) -> None:
+        """Write the machine's id where the node's label cannot hold it."""
+        shown = self._nodes[node].metadata
+        if shown.labels.get(MACHINE_ID_LABEL) != machine != shown.annotations.get(MACHINE_ID_ANNOTATION):
+            self._machines[node] = machine
+            self.work.add(node)
+
+    def close(self, node: str, since: int) -> None:
+        """Closing since then; 0 opens it again."""
+        self._closing[node] = since
+        self.work.add(node)
+
+    def level(self, node: str, level: int) -> None:
+        self._levels[node] = level
+        self.work.add(node)
+
+    def forget(self, node: str) -> None:
+        for kept in (self._drains, self._closing, self._levels, self._machines):
+            kept.pop(node, None)
+
+    async def _mark(self, name: str) -> float | None:
+        node = self._nodes.get(name)
+        if node is None:
+            self.forget(name)
+            return None
+        patch = self._patch(name, node)
+        if patch is None:
+            return None
+        try:
+            await self._client.patch(f"/api/v1/nodes/{name}", patch)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        self.on_written(name)
+        return None
+
+    def _patch(self, name: str, node: Node) -> dict[str, object] | None:
+        """The difference between what the node shows and what it should; None when there is none."""
+        annotations: dict[str, str | None] = {}
+        spec: dict[str, object] = {}
+        written = node.metadata.annotations
+        cordoned = node.spec.unschedulable
+        wanted = cordoned
+        if name in self._machines and written.get(MACHINE_ID_ANNOTATION) != self._machines[name]:
+            annotations[MACHINE_ID_ANNOTATION] = self._machines[name]
+        if name in self._drains:
+            drain = self._drains[name]
+            text = None if drain is None else write_drain(drain)
+            if written.get(DRAIN_ANNOTATION) != text:
+                annotations[DRAIN_ANNOTATION] = text
+            wanted = drain is not None or CLOSED_ANNOTATION in written
+        since = self._closing.get(name, closing_since(node))
+        if since != closing_since(node):
+            annotations[CLOSING_ANNOTATION] = str(since) if since else None
+        if self._cordon_closing and since and not wanted:
+            wanted = True
+            annotations[CLOSED_ANNOTATION] = "true"
+        elif not since and CLOSED_ANNOTATION in written:
+            annotations[CLOSED_ANNOTATION] = None
+            wanted = bool(self._drains.get(name))
+        if wanted != cordoned:
+            spec["unschedulable"] = wanted or None
+        taints = self._taints(name, node, bool(since))
+        if taints != node.spec.taints:
+            spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
+        if not annotations and not spec:
+            return None
+        metadata: dict[str, object] = {}
+        if annotations:
+            metadata["annotations"] = annotations
+        if "taints" in spec:
+            # A list is replaced as a whole: only if nobody changed it meanwhile.
+            metadata["resourceVersion"] = node.metadata.resource_version
+        return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
+
+    def _taints(self, name: str, node: Node, closing: bool) -> tuple[Taint, ...]:
+        ours = [Taint(CLOSING_TAINT, _SOFT)] if closing else []
+        if name in self._levels:
+            below = set(THRESHOLDS[: self._levels[name]])
+            ours += [Taint(f"{FILL_TAINT}{each}", _SOFT) for each in self._shown_levels if each in below]
+        else:
+            ours += [each for each in node.spec.taints if each.key.startswith(FILL_TAINT)]
+        others = [each for each in node.spec.taints if not _is_ours(each)]
+        wanted = [*others, *ours]
+        # The order is of no meaning: the same taints in another order are not written again.
+        return node.spec.taints if set(wanted) == set(node.spec.taints) else tuple(wanted)
+
+
+def read_drain(node: Node, machine: str) -> ResumedDrain | None:
+    """The drain an earlier life of the operator wrote on the node."""
+    written = node.metadata.annotations.get(DRAIN_ANNOTATION)
+    if not written:
+        return None
+    instruction, _, rest = written.partition(" ")
+    until, _, cause = rest.partition(" ")
+    if not until.isdecimal() or cause not in set(DrainCause):
+        # Not ours to read: a drain whose grace is over, which ends as one and is undone unless the shard claims it.
+        return ResumedDrain(machine, instruction, 0)
+    return ResumedDrain(machine, instruction, int(until), DrainCause(cause))
+
+
+def write_drain(drain: ResumedDrain) -> str:
+    return f"{drain.instruction_id} {drain.until} {drain.cause}"
+
+
+def _is_ours(taint: Taint) -> bool:
+    return taint.key == CLOSING_TAINT or taint.key.startswith(FILL_TAINT)
+
+
+def _spread_out(levels: int) -> tuple[int, ...]:
+    """So many of the thresholds, evenly chosen: with three of six every second one."""
+    if levels <= 0:
+        return ()
+    step = len(THRESHOLDS) / levels
+    return tuple(THRESHOLDS[int(step * number)] for number in range(levels))

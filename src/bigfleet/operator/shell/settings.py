@@ -1,0 +1,49 @@
+"""What an operator was told at its start; checked once, here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bigfleet.refusal import RefusalError
+from bigfleet.transport.certificates import TlsFiles
+
+
+class SettingsError(RefusalError):
+    """A setting that cannot be; the sentence names it and what would be accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """`placement`: tell the shard what has room and what has not, instead of sums alone."""
+
+    cluster_id: str
+    shard_addr: str
+    kubeconfig: str = ""
+    metrics_addr: str = ":8770"
+    qps: float = 50.0
+    burst: int = 100
+    ack_concurrency: int = 16
+    rollup_seconds: float = 10.0
+    bootstrap_template: Path | None = None
+    bootstrap_secrets: Path | None = None
+    placement: bool = False
+    namespaces: frozenset[str] = frozenset()
+    drained_retention_seconds: float = 600.0
+    fill_levels: int = 6
+    cordon_closing: bool = False
+    leader_elect: bool = True
+    lease_namespace: str = "bigfleet-system"
+    identity: str = ""
+    insecure: bool = False
+    tls: TlsFiles = field(default_factory=TlsFiles)
+
+    def __post_init__(self) -> None:
+        if not self.cluster_id:
+            raise SettingsError("--cluster-id is required")
+        if not self.shard_addr:
+            raise SettingsError("--shard-addr is required")
+        if not 0 <= self.fill_levels <= 6:
+            raise SettingsError(f"--fill-levels {self.fill_levels} is out of range; 0 (off) to 6 are accepted")
+        if self.rollup_seconds <= 0:
+            raise SettingsError(f"--rollup-interval {self.rollup_seconds:g}s is not positive; at least 1s is accepted")
