@@ -92,8 +92,8 @@ async def test_a_recovering_rollup_is_accepted_at_once_and_the_count_begins_anew
 async def test_small_gradual_and_first_rollups_are_never_held(fleet: Asking) -> None:
     async with operator(fleet.address, "held-3") as cluster:
         assert await told(cluster, []) == APPLIED
-        assert [await told(cluster, many("held", count)) for count in (9, 0)] == [APPLIED, APPLIED]
-        assert [await told(cluster, many("held", count)) for count in (40, 20, 8, 0)] == [APPLIED] * 4
+        assert [await told(cluster, many("held", count)) for count in (4, 0)] == [APPLIED, APPLIED]
+        assert [await told(cluster, many("held", count)) for count in (40, 20, 8, 2, 0)] == [APPLIED] * 5
     assert not fleet.logged("rollup quarantined", cluster="held-3")
 
 

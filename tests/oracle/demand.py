@@ -173,12 +173,14 @@ def _note_mode(cluster: Cluster, rollup: Rollup, now: int) -> None:
 
 
 def _suspicious(cluster: Cluster, rows: int, volume: Amounts, guard: RollupGuard) -> bool:
-    if cluster.baseline_rows < guard.min_rows:
-        return False
-    if rows < guard.retain_fraction * cluster.baseline_rows:
+    if cluster.baseline_rows >= guard.min_rows and rows < guard.retain_fraction * cluster.baseline_rows:
         return True
-    wanted = {name: amount for name, amount in cluster.baseline_volume.items() if amount > 0}
-    return bool(wanted) and all(volume.get(name, 0) < guard.retain_fraction * amount for name, amount in wanted.items())
+    for name, amount in cluster.baseline_volume.items():
+        bytewise = name in ("memory", "storage", "ephemeral-storage") or name.startswith("hugepages-")
+        one = 4 * 2**20 if bytewise else 1000 if name == "cpu" else 1
+        if amount >= guard.min_amount * one and volume.get(name, 0) < guard.retain_fraction * amount:
+            return True
+    return False
 
 
 def _read_rows(rollup: Rollup, now: int, rejected: dict[str, int]) -> dict[tuple[str, str, str], Row]:

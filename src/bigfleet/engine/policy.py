@@ -7,15 +7,26 @@ engine may hold a constant of policy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from bigfleet.model.quantity import to_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
+
+
+def _refuse(part: object, name: str) -> None:
+    """A number that is negative, infinite or none at all would decide things nobody meant."""
+    for entry in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, entry.name)
+        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name}.{entry.name} is {value}; a finite number of 0 or more is accepted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,9 @@ class VictimWeights:
     drain_estimate_seconds: float = 30.0
     penalty_floor_dollars: float = 0.01
 
+    def __post_init__(self) -> None:
+        _refuse(self, "policy victim")
+
 
 @dataclass(frozen=True, slots=True)
 class IdleHold:
@@ -36,6 +50,9 @@ class IdleHold:
 
     on_demand_ns: int = 5 * MINUTE
     spot_ns: int = MINUTE
+
+    def __post_init__(self) -> None:
+        _refuse(self, "policy idle_hold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +64,23 @@ class RollupGuard:
     retain_fraction: float = 0.1
     consecutive: int = 3
     min_duration_ns: int = 30 * SECOND
+    # From so many cores, so many times 4 GiB, or so many of anything else on, one resource that collapses is enough.
+    min_amount: int = 10
+
+    def __post_init__(self) -> None:
+        _refuse(self, "policy guard")
+        if not 0.0 <= self.retain_fraction <= 1.0:
+            raise ValueError(f"policy guard.retain_fraction is {self.retain_fraction}; it must be within 0 and 1")
 
     def suspects(self, before: RollupSize, after: RollupSize) -> bool:
         """Whether a roll-up of size `after` would withdraw nearly all that one of size `before` asked for."""
-        if before.rows < self.min_rows:
-            return False
-        if after.rows < self.retain_fraction * before.rows:
+        if before.rows >= self.min_rows and after.rows < self.retain_fraction * before.rows:
             return True
-        asked = [(name, amount) for name, amount in before.volume.items() if amount > 0]
-        return bool(asked) and all(after.volume.get(name, 0) < self.retain_fraction * amount for name, amount in asked)
+        return any(
+            after.volume.get(name, 0) < self.retain_fraction * amount
+            for name, amount in before.volume.items()
+            if amount >= self.min_amount * _one(name)
+        )
 
     def confirmed(self, suspected: int, lasted_ns: int) -> bool:
         """Whether so many suspicious roll-ups in a row, over so long, are to be believed."""
@@ -102,6 +127,7 @@ class Placement:
     move_window_ns: int = 5 * MINUTE
 
     def __post_init__(self) -> None:
+        _refuse(self, "policy placement")
         for name in ("open_remainders", "second_pass_from", "candidates", "move_size"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be greater than 0")
@@ -177,3 +203,9 @@ def drain_grace_seconds(gap: int) -> int:
     if gap > 100_000:
         return 120
     return 600
+
+
+def _one(resource: str) -> int:
+    """What counts as one of a resource, in model units: a core, 4 GiB of what is counted in bytes, else one."""
+    bytewise = to_units(resource, "1Ki", round_up=True) == 1
+    return to_units(resource, "4Gi" if bytewise else "1", round_up=True)

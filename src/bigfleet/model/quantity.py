@@ -181,7 +181,9 @@ class _Unit(Enum):
 def _unit_of(resource_name: str) -> _Unit:
     if resource_name == "cpu":
         return _Unit.MILLI
-    if resource_name == "memory" or resource_name.endswith("storage") or resource_name.startswith("hugepages-"):
+    # Kubernetes' own names have no domain: a device called `example.com/faststorage` is counted like any other.
+    storage = resource_name.endswith("storage") and "/" not in resource_name
+    if storage or resource_name == "memory" or resource_name.startswith("hugepages-"):
         return _Unit.KIBI
     return _Unit.WHOLE
 

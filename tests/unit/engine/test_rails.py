@@ -168,11 +168,23 @@ def test_rollup_guard_recovery_resets_quarantine(make: Any) -> None:
 
 
 def test_rollup_guard_floor_and_gradual_scale_down(make: Any) -> None:
-    for sizes in ((9, 0), (40, 20, 8, 0), (0,)):
+    for sizes in ((1, 0), (40, 20, 8, 1, 0), (0,)):
         engine = make()
         for second, count in enumerate(sizes):
             change = demand(*rows(count), empty=["c"])
             assert engine.step(None, change, GUARDED, START + second).rollups == {"c": RollupOutcome.APPLIED}
+
+
+def test_rollup_guard_holds_few_rows_that_ask_for_much_and_one_resource_that_collapses(make: Any) -> None:
+    """Nine rows of eight devices each; and twelve rows that keep their cores but lose their devices."""
+    engine = make()
+    engine.step(None, demand(*rows(9)), GUARDED, START)
+    assert engine.step(None, demand(empty=["c"]), GUARDED, START + 1).rollups == {"c": RollupOutcome.HELD}
+    engine = make()
+    both = [need("c", group=f"g{n}", cpu=4, gpu=2) for n in range(12)]
+    cores = [need("c", group=f"g{n}", cpu=4) for n in range(12)]
+    engine.step(None, demand(*both), GUARDED, START)
+    assert engine.step(None, demand(*cores), GUARDED, START + 1).rollups == {"c": RollupOutcome.HELD}
 
 
 def test_rollup_guard_logs_loudly(make: Any) -> None:

@@ -138,6 +138,7 @@ def test_float_is_the_nearest_one_and_infinite_beyond_the_range() -> None:
         ("ephemeral-storage", "1Mi", 1024, 1024),
         ("hugepages-2Mi", "4Mi", 4096, 4096),
         ("requests.storage", "1Ki", 1, 1),
+        ("example.com/faststorage", "3", 3, 3),
         ("nvidia.com/gpu", "8", 8, 8),
         ("nvidia.com/gpu", "0.5", 1, 0),
         ("pods", "1.1k", 1100, 1100),
