@@ -18,7 +18,7 @@ from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.counted.closing import age_units, clear_parking, count_short, mark_parked
 from bigfleet.engine.counted.judging import count_judged, judged_blocks
-from bigfleet.engine.counted.step import CountedStep, in_order, more_takes, runs
+from bigfleet.engine.counted.step import CountedStep, in_order, runs
 from bigfleet.engine.counted.turns import find_lacking
 from bigfleet.engine.decide.assign import (
     SHORTS,
@@ -316,7 +316,9 @@ class Engine:
         self._giving.begin(self.nodes, self.fleet, self._standing, w.c.connected, policy.placement, rules.now)
         self._fresh = self._fresh_clusters(policy, rules.now)
         lacking = find_lacking(w, len(self.fleet.clusters))
-        return CountedStep(lacking, policy, rules.now) if lacking is not None else None
+        if lacking is None:
+            return None
+        return CountedStep(lacking, policy, rules.now, self._bench.victims, self._bench.ranked)
 
     def _fresh_clusters(self, policy: Policy, now: int) -> NDArray[np.bool_]:
         """Reporting clusters whose last roll-up of this stream is young enough (P3)."""
@@ -460,7 +462,7 @@ class Engine:
                     if kernel is take_draining:
                         counted.await_draining(w, v, turn)
                     elif counted.lacks(turn):
-                        v = counted.choose_victims(w, v, r, terms, turn, more_takes)
+                        v = counted.choose_victims(w, v, r, terms, turn)
         self._bench.victims, self._bench.ranked = v, r
         return w
 

@@ -9,6 +9,7 @@ import pytest
 from tests.strategies.fleets import Size
 from tests.strategies.given_back import GivenBack, TellingOracle
 from tests.strategies.placed_fleets import play_placed
+from tests.strategies.quiet_fleets import quiet_steps
 
 
 class _Feeding:
@@ -27,5 +28,14 @@ def test_the_same_is_given_back_for_the_same_reasons(seed: int) -> None:
     oracle, given = TellingOracle(), GivenBack()
     for number, (step, result) in enumerate(play_placed(seed, Size(machines=32, rows=8, steps=8), oracle)):
         feeding = _Feeding(given, oracle, result.rollups)
+        step.feed(feeding)
+        assert feeding.found is None, f"step {number}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_quiet_clusters_are_closed_and_moved_alike(seed: int) -> None:
+    oracle, given = TellingOracle(), GivenBack()
+    for number, step in enumerate(quiet_steps(seed)):
+        feeding = _Feeding(given, oracle, step.feed(oracle).rollups)
         step.feed(feeding)
         assert feeding.found is None, f"step {number}"

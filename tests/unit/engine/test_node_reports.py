@@ -150,6 +150,36 @@ def test_nothing_is_kept_by_machine_while_nobody_reports() -> None:
     assert sum(column.nbytes for column in told.nodes.r) < 200
 
 
+def test_loads_that_came_and_went_are_given_back() -> None:
+    lines = [bound(f"n{n}", "c", **FACTS) for n in range(300)]
+    c = Cluster()(*lines, **asked())
+    for wave in range(9):
+        shown = [
+            node(f"n{n}", profiles=[f"p{wave}", f"q{n}"], exclusive=[f"port:{wave}-{n % 7}"], version=wave)
+            for n in range(300)
+        ]
+        c(reports=[reports("c", *shown)])
+    loads = c.told.nodes.loads
+    assert len(loads.table) < 2000
+    assert len(loads.token_sets) < 1200
+    told = {c.told.engine.fleet.ids.text(int(c.told.nodes.r.slot[row])): row for row in c.told.nodes.rows(0)}
+    for n in (0, 5, 299):
+        row = told[f"n{n}"]
+        assert c.told.nodes.load(row).profiles == ("p8", f"q{n}")
+        assert c.told.nodes.tokens(row) == {f"port:8-{n % 7}"}
+
+
+def test_rooms_of_many_kinds_stay_apart() -> None:
+    kinds = [bound(f"n{n}", "c", type=f"t{n}", **FACTS) for n in range(200)]
+    c = Cluster()(*kinds, **asked())
+    c(reports=[reports("c", *(node(f"n{n}", allocatable={"cpu": 1000 + n}) for n in range(200)))])
+    nodes, catalog, fleet = c.told.nodes, c.told.engine.catalog, c.told.engine.fleet
+    wide = np.full(catalog.width, 8000, np.int64)
+    for n in range(200):
+        offer = int(catalog.shape_offer[fleet.v.shape[fleet.ids.find(f"n{n}")]])
+        assert nodes.smallest(fleet.cluster_index["c"], offer, wide)[catalog.resource("cpu")] == 1000 + n
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_store_knows_what_the_oracle_knows(seed: int) -> None:
     oracle, told = Oracle(), ToldNodes()

@@ -215,6 +215,9 @@ class Book(View):
     remainders: I4
     whole: I4
     reopen: I4
+    con_first: I4
+    con_last: I4
+    con_block: I4
     by_tier: I4
     dropped: I4
     dropped_cell: I4

@@ -48,7 +48,7 @@ from bigfleet.engine.demand.rollups import unit_order
 from bigfleet.engine.demand.rows import SPREAD
 from bigfleet.engine.fleet.members import order_members
 from bigfleet.engine.kernels.ids import id_less
-from bigfleet.engine.kernels.jit import inner, kernel
+from bigfleet.engine.kernels.jit import inner
 
 NO_LIMIT = 4611686018427387904
 # Which classes to look at: all, those without devices, those with.
@@ -198,7 +198,14 @@ def _candidates(
 ) -> int:  # fmt: skip
     """Candidates of a tier in `s.block`, with their scores; `owned`: only those (1), the others (0), both (-1)."""
     found = 0
-    for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
+    first = b.by_tier[tier]
+    last = b.by_tier[tier + 1]
+    if tier == BUY:
+        # Only those that match: the others are no candidates.
+        first = b.con_first[b.t.con[t]]
+        last = b.con_last[b.t.con[t]]
+    for i in range(first, last):
+        block = b.con_block[i] if tier == BUY else i
         cls = b.blocks.cls[block]
         if device >= 0 and b.kinds.device[cls] != device:
             continue
@@ -358,7 +365,7 @@ def mark_taken(w: World, b: Book, purchases: int) -> None:
                 w.cells.taken[b.slots.cell[slot]] += 1
 
 
-@kernel
+@inner
 def find_scarce(w: World, b: Book, rules: PlacementRules, turns: int) -> None:
     """Marks what rows would exhaust by themselves: riders count for nothing there (P21)."""
     for block in range(b.by_tier[BUY], b.by_tier[BUY + 1]):

@@ -6,8 +6,8 @@ from bigfleet.engine.counted.book import HOST, Book
 from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.gang import parked_at
 from bigfleet.engine.decide.world import Rules, World
-from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED
-from bigfleet.engine.kernels.jit import I4, inner, kernel
+from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE
+from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
 
 
 @kernel
@@ -18,7 +18,8 @@ def mark_parked(w: World, rules: Rules, clusters: int) -> None:
             continue
         for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
             if w.e.kind[entry] == GANG:
-                w.e.flags[entry] &= ~PARKED & 0xFF
+                w.e.flags[entry] &= ~(PARKED | SATISFIABLE) & 0xFF
+                w.e.domain[entry] = -1
                 if parked_at(w.e.parked_since[entry], rules.now, rules.cycle, rules.park_after, rules.reprobe_every):
                     w.e.flags[entry] |= PARKED
 
@@ -38,6 +39,9 @@ def close_turns(w: World, b: Book, count: int) -> None:
     for t in range(count):
         entry = b.t.entry[t]
         q = b.t.first[t]
+        w.e.domain[entry] = b.t.domain[t]
+        if b.t.ok[t] != 0:
+            w.e.flags[entry] |= SATISFIABLE
         for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
             lacking = w.rows.lacking[w.parts.row[part]]
             assigned = lacking
@@ -110,3 +114,13 @@ def _lacks(w: World, part: int) -> bool:
         if w.parts.rest[part, d] > 0:
             return True
     return False
+
+
+@kernel
+def find_short(b: Book, count: int, lacking: U1) -> None:
+    """Which turns lack something; a gang that no host may hold has no portion and lacks all of it."""
+    for t in range(count):
+        lacking[t] = b.t.n[t] == 0
+        for q in range(b.t.first[t], b.t.first[t] + b.t.n[t]):
+            if deficit(b, q) > 0:
+                lacking[t] = 1

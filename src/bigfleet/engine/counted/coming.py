@@ -9,12 +9,12 @@ from bigfleet.engine.counted.worth import deficit, fits, matches, room_into
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, SPREAD
 from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
-from bigfleet.engine.kernels.jit import inner, kernel
+from bigfleet.engine.kernels.jit import inner
 
 ALL = REMAINDERS | WHOLE
 
 
-@kernel
+@inner
 def place_on_coming(w: World, b: Book, rules: PlacementRules, first: int, last: int) -> int:
     """P16 for the turns `first .. last`; returns how far it came before a column was full."""
     for t in range(first, last):

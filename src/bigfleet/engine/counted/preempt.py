@@ -56,11 +56,11 @@ from bigfleet.engine.demand.rows import GANG, SPREAD
 from bigfleet.engine.fleet.cells import OWNER_DRAINING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.fleet.members import order_members
 from bigfleet.engine.kernels.ids import id_less
-from bigfleet.engine.kernels.jit import inner, kernel
+from bigfleet.engine.kernels.jit import inner
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 
-@kernel
+@inner
 def await_draining(w: World, b: Book, v: Victims, rules: PlacementRules, t: int) -> None:
     """P30 for one turn; gangs take nothing here. `FULL` tells whether it has to go on with more room."""
     kind = b.t.kind[t]
@@ -190,7 +190,7 @@ def _put_on_draining(w: World, b: Book, rules: PlacementRules, t: int, q: int, c
     return True
 
 
-@kernel
+@inner
 def choose_victims(w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int) -> None:
     """P32 for one turn. `FULL` tells whether it has to go on with more room."""
     kind = b.t.kind[t]

@@ -32,11 +32,11 @@ from bigfleet.engine.counted.lots import REMAINDERS, begin_trial, no_room, note_
 from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, PLAIN, SPREAD
-from bigfleet.engine.kernels.jit import inner, kernel
+from bigfleet.engine.kernels.jit import inner
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 
-@kernel
+@inner
 def serve_turns(w: World, b: Book, rules: PlacementRules, first: int, last: int) -> int:
     """Serves the turns `first .. last`; returns how far it came before a column was full."""
     for t in range(first, last):
@@ -188,7 +188,7 @@ def _note_domain(w: World, b: Book, rules: PlacementRules, t: int, q: int, block
         b.meta[TOKENS] = tokens
 
 
-@kernel
+@inner
 def place_leftovers(w: World, b: Book, rules: PlacementRules, first: int, last: int) -> int:
     """Later purchases may have left room for earlier rows (P24)."""
     for t in range(first, last):
@@ -199,7 +199,7 @@ def place_leftovers(w: World, b: Book, rules: PlacementRules, first: int, last: 
     return last
 
 
-@kernel
+@inner
 def finish_assign(w: World, b: Book, portions: int) -> None:
     """What Assign left, and what it took of closing, draining and empty machines."""
     for q in range(portions):
@@ -207,7 +207,7 @@ def finish_assign(w: World, b: Book, portions: int) -> None:
     mark_taken(w, b, 0)
 
 
-@kernel
+@inner
 def drop_superfluous(w: World, b: Book, rules: PlacementRules, cluster: int, last: int) -> int:
     """Purchases of a cluster from the last on: machines whose units find room elsewhere are not bought (P25).
 

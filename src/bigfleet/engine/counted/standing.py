@@ -1,22 +1,14 @@
-"""Questions verdicts ask about the end of a step: whether lots have room, what a cluster's nodes have left (P42)."""
+"""What verdicts ask about the end of a step: what a cluster's nodes have left (P42)."""
 
 from __future__ import annotations
 
-from bigfleet.engine.counted.book import Book, PlacementRules
-from bigfleet.engine.counted.coming import ALL
-from bigfleet.engine.counted.lots import usable
+from bigfleet.engine.counted.book import Book
 from bigfleet.engine.counted.supply import left_into
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import SPREAD
 from bigfleet.engine.kernels.jit import I8, kernel
 from bigfleet.engine.nodes.reports import Reports, is_seen
 from bigfleet.engine.nodes.sessions import Sessions
-
-
-@kernel
-def lots_left(w: World, b: Book, rules: PlacementRules, t: int) -> bool:
-    """Whether some lot would hold a unit of the turn, its domain aside."""
-    return usable(w, b, rules, t, b.t.first[t], ALL, -1, -1) > 0
 
 
 @kernel

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions
+from bigfleet.engine.counted.acting import COMING, DRAINING, DROP, FINISH, LEFTOVERS, LOTS, SCARCE, SERVE, VICTIMS, act
 from bigfleet.engine.counted.belief import doubt
 from bigfleet.engine.counted.book import (
     BUY,
@@ -39,13 +40,9 @@ from bigfleet.engine.counted.book import (
     made_with,
     zeros,
 )
-from bigfleet.engine.counted.buying import find_scarce
-from bigfleet.engine.counted.closing import clear_parking, close_turns
-from bigfleet.engine.counted.coming import place_on_coming
+from bigfleet.engine.counted.closing import clear_parking, close_turns, find_short
 from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
-from bigfleet.engine.counted.preempt import await_draining, choose_victims
-from bigfleet.engine.counted.serve import drop_superfluous, finish_assign, place_leftovers, serve_turns
 from bigfleet.engine.counted.supply import (
     draining_machines,
     find_coming,
@@ -78,8 +75,9 @@ _NONE = np.zeros(0, np.int32)
 class CountedStep:
     """The turns of one step; `entries` are theirs, in order."""
 
-    def __init__(self, lacking: Lacking, policy: Policy, now: int) -> None:
+    def __init__(self, lacking: Lacking, policy: Policy, now: int, victims: Victims, ranked: Ranked) -> None:
         placement = policy.placement
+        self._victims, self._ranked, self._weights = victims, ranked, Weights(0.0, 0.0, 0.0, 0.0, 0.0)
         self.lacking = lacking
         self.entries = lacking.entries
         self.rules = PlacementRules(
@@ -120,9 +118,9 @@ class CountedStep:
         self.turn_of = {entry: turn for turn, entry in enumerate(self.entries.tolist())}
         kinds = kinds_of(catalog, w, demand.descending)
         self.believed = self._believe(w, kinds, catalog, fleet, demand, nodes, policy)
-        able = np.array(
-            [bool(fresh[cluster]) and self.believed[cluster] for cluster in t.cluster[:count].tolist()], np.uint8
-        )
+        heard = np.zeros(len(w.c.start), np.uint8)
+        heard[self.lacking.clusters] = [fresh[c] and self.believed[c] for c in self.lacking.clusters.tolist()]
+        able = heard[t.cluster[:count]]
         self.hopes = (able != 0) & conditions.acquire
         gangs = w.e.kind[self.entries] == GANG
         parked = gangs & ((w.e.flags[self.entries] & PARKED) != 0)
@@ -154,6 +152,7 @@ class CountedStep:
             fill_n=np.zeros(4 * count + self.rules.riders + 16, np.int64),
             machine=zeros(machines), mark=np.zeros(len(fleet.v.state), np.uint8),
             remainders=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
+            con_first=zeros(1), con_last=zeros(1), con_block=zeros(1),
             reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8), dropped=zeros(16), dropped_cell=zeros(16),
             money=np.zeros(4), meta=np.zeros(32, np.int64),
         )  # fmt: skip
@@ -178,12 +177,13 @@ class CountedStep:
         make_blocks(
             w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered)
         )
-        price_units(w, b, catalog.class_count, 0, self.portions)
+        b = list_matching(w, b)
+        price_units(w, b, catalog.class_count, self.portions, np.full(_table_size(self.portions), -1, np.int32))
         device = device_columns(catalog)
         q.device[: self.portions] = (q.unit[: self.portions][:, device] > 0).any(axis=1) if device.any() else 0
         self.book = b
-        self._run(w, place_on_coming, count)
-        find_scarce(w, self.book, self.rules, count)
+        self._run(w, COMING, count)
+        self._act(w, SCARCE, 0, count)
         return w
 
     def _believe(
@@ -277,20 +277,23 @@ class CountedStep:
 
     # ---- going on --------------------------------------------------------------------------------------------------
 
-    def _run(self, w: World, kernel: Callable[..., int], last: int, first: int = 0) -> None:
+    def _act(self, w: World, what: int, first: int, last: int) -> int:
+        return act(w, self.book, self._victims, self._ranked, self._weights, self.rules, what, first, last)
+
+    def _run(self, w: World, what: int, last: int, first: int = 0) -> None:
         at = first
         while at < last:
-            at = kernel(w, self.book, self.rules, at, last)
+            at = self._act(w, what, at, last)
             if at < last:
                 self.book = enlarged(self.book)
 
     def serve(self, w: World, first: int, last: int) -> None:
-        self._run(w, serve_turns, last, first)
+        self._run(w, SERVE, last, first)
 
     def finish(self, w: World) -> None:
         """After the pass: what was left over, and what became superfluous."""
         count = len(self.entries)
-        self._run(w, place_leftovers, count)
+        self._run(w, LEFTOVERS, count)
         b = self.book
         made = int(b.meta[PURCHASES])
         turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
@@ -298,49 +301,55 @@ class CountedStep:
         clusters = b.t.cluster[turns[bought]]
         machines = np.bincount(clusters, weights=b.bought.n[:made][bought], minlength=1)
         for cluster in np.nonzero(machines >= self.rules.second_pass_from)[0].tolist():
-            if not machines[cluster]:
-                continue
             at = made - 1
             while at >= 0:
-                at = drop_superfluous(w, self.book, self.rules, cluster, at)
+                at = self._act(w, DROP, cluster, at)
                 if at >= 0:
                     self.book = enlarged(self.book)
-        finish_assign(w, self.book, self.portions)
+        self._act(w, FINISH, 0, self.portions)
 
     def short(self) -> NDArray[np.int64]:
         """Turns that may preempt and lack something."""
-        b, count = self.book, len(self.entries)
-        return np.array([turn for turn in np.nonzero(b.t.able[:count])[0].tolist() if self.lacks(turn)], np.int64)
+        count = len(self.entries)
+        lacking = np.empty(count, np.uint8)
+        find_short(self.book, count, lacking)
+        return np.nonzero((lacking != 0) & (self.book.t.able[:count] != 0))[0]
 
-    def await_draining(self, w: World, v: Victims, turn: int) -> Victims:
-        await_draining(w, self.book, v, self.rules, turn)
+    def await_draining(self, w: World, v: Victims, turn: int) -> None:
+        self._victims = v
+        self._act(w, DRAINING, turn, turn)
         while self.book.meta[FULL]:
             self.book = enlarged(self.book)
-            await_draining(w, self.book, v, self.rules, turn)
-        return v
+            self._act(w, DRAINING, turn, turn)
 
-    def choose_victims(
-        self, w: World, v: Victims, r: Ranked, weights: Weights, turn: int, grow: Callable[[Victims], Victims]
-    ) -> Victims:
-        choose_victims(w, self.book, v, r, weights, self.rules, turn)
+    def choose_victims(self, w: World, v: Victims, r: Ranked, weights: Weights, turn: int) -> Victims:
+        """Victims of one turn; the column of takes may have grown."""
+        self._victims, self._ranked, self._weights = v, r, weights
+        self._act(w, VICTIMS, turn, turn)
         while self.book.meta[FULL]:
-            self.book, v = enlarged(self.book), grow(v)
-            choose_victims(w, self.book, v, r, weights, self.rules, turn)
-        return v
+            self.book, self._victims = enlarged(self.book), more_takes(self._victims)
+            self._act(w, VICTIMS, turn, turn)
+        return self._victims
+
+    def has_lots(self, w: World, turn: int) -> bool:
+        """Whether some lot would hold a unit of the turn, its domain aside."""
+        return self._act(w, LOTS, turn, turn) > 0
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
-    def acquisitions(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
-        """What was taken for entries: tier, machine and turn; per turn reopened ones, empty ones of others, Idle ones,
-        then purchases, each in the order taken. Draining machines are nobody's action."""
+    def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+        """What was taken for entries, in order: tier, machine and turn."""
         b = self.book
         made = int(b.meta[PURCHASES])
         n = b.bought.n[:made].astype(np.int64)
-        tier = np.repeat(b.bought.tier[:made], n)
-        turn = np.repeat(b.bought.turn[:made], n)
         ends = np.cumsum(n)
         places = np.arange(int(ends[-1]) if made else 0) + np.repeat(b.bought.first[:made] - (ends - n), n)
-        slot = b.machine[places]
+        return np.repeat(b.bought.tier[:made], n), b.machine[places], np.repeat(b.bought.turn[:made], n)
+
+    def acquisitions(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+        """What was taken, as actions: per turn reopened machines, empty ones of others, Idle ones, then purchases, each
+        in the order taken. Draining machines are nobody's action."""
+        tier, slot, turn = self.taken()
         rank = np.full(5, -1)
         rank[[REOPEN, PAID_EMPTY, PAID_IDLE, BUY]] = (0, 1, 2, 3)
         mine = rank[tier] >= 0
@@ -372,11 +381,13 @@ class CountedStep:
         """After Preempt: what every part lacks, and which gangs are hopeless (R3.8)."""
         count, b = len(self.entries), self.book
         close_turns(w, b, count)
-        stuck = [
-            turn
-            for turn in np.nonzero(self.hopes & (w.e.kind[self.entries] == GANG))[0].tolist()
-            if not b.t.ok[turn] and not self.taken_by.get(turn, (0,))[0] and self.lacks(turn)
-        ]
+        lacking = np.empty(count, np.uint8)
+        find_short(b, count, lacking)
+        made = int(b.meta[PURCHASES])
+        mine = b.bought.tier[:made] != PAID_DRAINING
+        took = np.bincount(b.bought.turn[:made][mine], weights=b.bought.n[:made][mine], minlength=count)
+        gangs = self.hopes & (w.e.kind[self.entries] == GANG)
+        stuck = np.nonzero(gangs & (lacking != 0) & (b.t.ok[:count] == 0) & (took[:count] == 0))[0]
         entries = self.entries[stuck]
         since = w.e.parked_since[entries].copy()
         clear_parking(w, clusters)
@@ -394,6 +405,27 @@ class CountedStep:
         """Machines the second pass gave back and nobody took again."""
         b, count = self.book, int(self.book.meta[DROPPED])
         return b.dropped[:count][b.dropped_cell[:count] >= 0]
+
+
+def list_matching(w: World, b: Book) -> Book:
+    """Blocks to be bought by constraint set: most sets match few of them."""
+    first, last = int(b.by_tier[BUY]), int(b.by_tier[BUY + 1])
+    classes = b.blocks.cls[first:last]
+    con_first, con_last = zeros(len(w.match)), zeros(len(w.match))
+    found: list[NDArray[np.int64]] = []
+    at = 0
+    for con in np.unique(b.t.con).tolist():
+        mine = np.nonzero(w.match[con][classes])[0] + first
+        con_first[con], con_last[con] = at, at + len(mine)
+        at += len(mine)
+        found.append(mine)
+    blocks = np.concatenate(found).astype(np.int32) if at else zeros(1)
+    return b._replace(con_first=con_first, con_last=con_last, con_block=blocks)
+
+
+def _table_size(elements: int) -> int:
+    """Room for a table of so many keys, a power of two."""
+    return 1 << (2 * max(1, elements)).bit_length()
 
 
 def runs(sums: NDArray[np.int64], turns: NDArray[np.int64]) -> Iterator[tuple[bool, int, int]]:

@@ -7,7 +7,7 @@ import numpy as np
 from bigfleet.engine.counted.book import PODS, Book, PlacementRules
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import SPREAD
-from bigfleet.engine.kernels.jit import I8M, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8M, inner, kernel
 from bigfleet.engine.nodes.said import lower_to_said
 
 _MANY = 4611686018427387904
@@ -115,28 +115,61 @@ def open_to(w: World, b: Book, rules: PlacementRules, t: int, q: int, cls: int) 
 
 
 @kernel
-def price_units(w: World, b: Book, classes: int, first: int, last: int) -> None:
-    """Values of the portions `first .. last`: the cheapest fractional cost over the classes of the fleet."""
-    for q in range(first, last):
-        t = b.q.turn[q]
-        best = np.inf
-        best_free = np.inf
-        for cls in range(classes):
-            if b.kinds.alive[cls] == 0 or not matches(w, b, t, cls):
-                continue
-            risk = risk_of(w, b.t.dollars[t], cls)
-            if np.isinf(risk) or holds(w, b, q, cls) == 0:
-                continue
-            share = 0.0
-            for d in range(b.q.unit.shape[1]):
-                amount = takes(b, q, cls, d)
-                if amount > 0:
-                    share = max(share, amount / w.k.alloc[cls, d])
-            price = w.k.price[cls]
-            if price > 0.0:
-                best = min(best, share * price + risk)
-            else:
-                best_free = min(best_free, share + risk)
-        if np.isinf(best):
-            best = best_free
-        b.q.value[q] = 0.0 if np.isinf(best) else best
+def price_units(w: World, b: Book, classes: int, count: int, table: I4) -> None:
+    """Values of the first `count` portions: the cheapest fractional cost over the classes of the fleet. `table` has
+    room for all of them: rows of one profile and unit are worth the same in every cluster."""
+    mask = len(table) - 1
+    for q in range(count):
+        at = _hash(b, q) & mask
+        while table[at] >= 0 and not _equal(b, table[at], q):
+            at = (at + 1) & mask
+        if table[at] >= 0:
+            b.q.value[q] = b.q.value[table[at]]
+        else:
+            table[at] = q
+            b.q.value[q] = _value(w, b, classes, q)
+
+
+@inner
+def _hash(b: Book, q: int) -> int:
+    value = int(b.t.prof[b.q.turn[q]]) * 668265263
+    for d in range(b.q.unit.shape[1]):
+        value = (value ^ (value >> 15)) & 0x7FFFFFFF
+        value = (value * 374761393 + (b.q.unit[q, d] & 0x7FFFFFFF)) & 0x7FFFFFFFFFFF
+    return (value ^ (value >> 17)) & 0x7FFFFFFF
+
+
+@inner
+def _equal(b: Book, x: int, y: int) -> bool:
+    if b.t.prof[b.q.turn[x]] != b.t.prof[b.q.turn[y]]:
+        return False
+    for d in range(b.q.unit.shape[1]):
+        if b.q.unit[x, d] != b.q.unit[y, d]:
+            return False
+    return True
+
+
+@inner
+def _value(w: World, b: Book, classes: int, q: int) -> float:
+    t = b.q.turn[q]
+    best = np.inf
+    best_free = np.inf
+    for cls in range(classes):
+        if b.kinds.alive[cls] == 0 or not matches(w, b, t, cls):
+            continue
+        risk = risk_of(w, b.t.dollars[t], cls)
+        if np.isinf(risk) or holds(w, b, q, cls) == 0:
+            continue
+        share = 0.0
+        for d in range(b.q.unit.shape[1]):
+            amount = takes(b, q, cls, d)
+            if amount > 0:
+                share = max(share, amount / w.k.alloc[cls, d])
+        price = w.k.price[cls]
+        if price > 0.0:
+            best = min(best, share * price + risk)
+        else:
+            best_free = min(best_free, share + risk)
+    if np.isinf(best):
+        best = best_free
+    return 0.0 if np.isinf(best) else best

@@ -46,7 +46,7 @@ def explain(
     if latest is None or entry < 0:
         raise KeyError(f"no need {key} in the demand in force")
     result = latest.result
-    holdings = Holdings(engine, latest, claims_of(result.verdicts.needs.current, len(engine.fleet.clusters)))
+    holdings = Holdings(engine, latest, claims_of(engine, result))
     (verdict,) = result.verdicts.of(np.array([entry]))
     granted = holdings.granted(entry)
     standing = standing_of(result, entry)

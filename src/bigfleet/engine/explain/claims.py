@@ -31,16 +31,34 @@ class Standing(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """`n` machines of `cell` are claimed by `entry`; `acquired` ones were free before the step."""
+    """`n` machines of `cell` are claimed by `entry`; `acquired` ones were not its before the step, `tier` says which of
+    those counted entries took how (-1: sums)."""
 
     entry: NDArray[np.int32]
     cell: NDArray[np.int32]
     n: NDArray[np.int32]
     acquired: NDArray[np.bool_]
+    tier: NDArray[np.int8]
 
 
-def claims_of(w: World, clusters: int) -> Claims:
+def claims_of(engine: Engine, result: StepResult) -> Claims:
     """Every claim of the step."""
+    sums = _claims_of_sums(result.verdicts.needs.current, len(engine.fleet.clusters))
+    step = result.verdicts.units.step if result.verdicts.units is not None else None
+    if step is None:
+        return sums
+    tier, slot, turn = step.taken()
+    one = np.ones(len(slot), np.int32)
+    return Claims(
+        np.concatenate([sums.entry, step.entries[turn]]),
+        np.concatenate([sums.cell, engine.fleet.v.cell[slot]]),
+        np.concatenate([sums.n, one]),
+        np.concatenate([sums.acquired, one > 0]),
+        np.concatenate([sums.tier, tier.astype(np.int8)]),
+    )
+
+
+def _claims_of_sums(w: World, clusters: int) -> Claims:
     first, count = w.units.first[:clusters], w.units.count[:clusters]
     spans = [np.arange(f, f + n) for f, n in zip(first.tolist(), count.tolist(), strict=True)]
     owners = np.concatenate([np.zeros(0, np.int64), *spans])
@@ -54,6 +72,7 @@ def claims_of(w: World, clusters: int) -> Claims:
         np.concatenate([w.log.cell[which], w.late.cell[:late], w.got.cell[:got]]),
         np.concatenate([w.log.n[which], w.late.n[:late], w.got.n[:got]]),
         np.concatenate([np.zeros(len(which) + late, bool), np.ones(got, bool)]),
+        np.full(len(which) + late + got, -1, np.int8),
     )
 
 

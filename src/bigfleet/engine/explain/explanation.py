@@ -18,6 +18,9 @@ class Source(StrEnum):
     IDLE = "idle"
     SPECULATIVE = "speculative"
     PREEMPTED = "preempted"
+    REOPENED = "reopened"
+    EMPTY = "empty elsewhere"
+    DRAINING = "draining"
 
 
 class Why(StrEnum):
@@ -42,6 +45,12 @@ class Why(StrEnum):
     PREEMPTION_HELD = "serves a need of lower priority, but preemption is held by the rails"
     PARKED = "free, but the group is parked until its next probe"
     NOT_USEFUL = "has none of what is missing"
+    NO_ROOM = "runs what the cluster has there, without room for one unit more"
+    RUNS_AS_MUCH = "runs units of at least that priority"
+    NOT_FRESH = "free, but the cluster has not said lately what has no room"
+    NOT_BELIEVED = "free, but what the cluster says about its nodes does not add up"
+    RISK = "its interruptions would cost more than the units are worth"
+    BACKED_OFF = "machines of its kind did not help this cluster; it is not tried again yet"
     TAINT = "its taints are not tolerated"
     REQUIREMENT = "does not meet a requirement"
     TOO_SMALL = "is smaller than the smallest unit"

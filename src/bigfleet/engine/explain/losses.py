@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bigfleet.engine.counted.book import PAID_DRAINING, PAID_EMPTY, REOPEN
 from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN, SATISFIABLE
 from bigfleet.engine.explain.explanation import Granted, Lost, Source, Why
 from bigfleet.engine.explain.misses import near_misses
@@ -23,11 +24,13 @@ from bigfleet.model.penalty import bucket_dollars
 if TYPE_CHECKING:
     from bigfleet.engine.engine import Engine, Latest
     from bigfleet.engine.explain.claims import Claims
+    from bigfleet.engine.outcome.units import UnitOutcome
 
 SHOWN = 10
 # Cells of one class that are looked at: more of them say nothing new.
 CELLS_PER_CLASS = 2000
 _SOURCES = {IDLE: Source.IDLE, SPECULATIVE: Source.SPECULATIVE}
+_TIERS = {REOPEN: Source.REOPENED, PAID_DRAINING: Source.DRAINING, PAID_EMPTY: Source.EMPTY}
 
 # (why, detail, winning entry or -1, winning cluster or -1, winning priority)
 _Cause = tuple[Why, str, int, int, int | None]
@@ -49,7 +52,8 @@ class Holdings:
         self._victim_cell = self.engine.fleet.v.cell[verdicts.victim_slot]
         self._victim_entry = verdicts.victim_entry
         self.w = verdicts.needs.current
-        self.supply = FreeSupply(verdicts.needs, self.latest.policy)
+        self.units = verdicts.units
+        self.supply = FreeSupply(verdicts.needs, self.latest.policy, self.units.freed if self.units else None)
 
     def granted(self, entry: int) -> tuple[Granted, ...]:
         """What serves the entry, and what is preempted for it."""
@@ -59,7 +63,8 @@ class Holdings:
         for i in mine.tolist():
             cell = int(self.claims.cell[i])
             state = int(w.cells.state[cell])
-            source = _SOURCES[state] if self.claims.acquired[i] else Source.CREDITED
+            source = _TIERS.get(int(self.claims.tier[i]), _SOURCES.get(state, Source.CREDITED))
+            source = source if self.claims.acquired[i] else Source.CREDITED
             counts[int(w.cells.cls[cell]), state, source] += int(self.claims.n[i])
         for cell in self._victim_cell[self._victim_entry == entry].tolist():
             counts[int(w.cells.cls[cell]), CONFIGURED, Source.PREEMPTED] += 1
@@ -220,12 +225,29 @@ def _unclaimed(holdings: Holdings, entry: int, cell: int, state: int, cluster: i
     if state != CONFIGURED:
         return (Why.IN_FLIGHT, "", *nobody)
     stamped = int(w.bind.priority[int(w.cells.stamp[cell])])
+    if w.c.counted[cluster]:
+        return _reported(holdings, entry, cell, cluster, stamped)
     if cluster == int(w.e.cluster[entry]):
         return (_placement(holdings, entry, cell) or Why.NOT_USEFUL, "", -1, cluster, stamped)
     if stamped >= _priority(holdings, entry):
         return (Why.EXCESS_ELSEWHERE, "", -1, cluster, stamped)
     held = _held_back(holdings, entry)
     return (held or _placement(holdings, entry, cell) or Why.NOT_USEFUL, "", -1, cluster, stamped)
+
+
+def _reported(holdings: Holdings, entry: int, cell: int, cluster: int, stamped: int) -> _Cause:
+    """Of a cluster that reports placement nobody claims what it has: it runs what its reports say."""
+    w, nodes = holdings.w, holdings.engine.nodes
+    if cluster == int(w.e.cluster[entry]):
+        return (Why.NO_ROOM, "", -1, cluster, stamped)
+    start, members = int(w.cells.start[cell]), holdings.engine.fleet.cells.members.v.data
+    slots = [int(slot) for slot in members[start : start + int(w.cells.used[cell])] if slot >= 0]
+    rows = [row for slot in slots[:CELLS_PER_CLASS] if (row := nodes.row(slot)) >= 0]
+    priority = min((int(nodes.r.priority[row]) for row in rows), default=stamped)
+    if priority >= _priority(holdings, entry):
+        return (Why.RUNS_AS_MUCH, "", -1, cluster, priority)
+    held = _held_back(holdings, entry)
+    return (held or _placement(holdings, entry, cell) or Why.NOT_USEFUL, "", -1, cluster, priority)
 
 
 def _free(holdings: Holdings, entry: int, cell: int, state: int) -> Why:
@@ -238,9 +260,28 @@ def _free(holdings: Holdings, entry: int, cell: int, state: int) -> Why:
         return Why.CLUSTER_DISCONNECTED
     if not holdings.latest.conditions.acquire:
         return Why.ACQUISITION_HELD
+    if holdings.units is not None and holdings.units.is_counted(entry):
+        held = _kept_from_units(holdings.units, entry, int(w.cells.cls[cell]))
+        if held is not None:
+            return held
     if int(w.e.flags[entry]) & PARKED:
         return Why.PARKED
     return _placement(holdings, entry, cell) or Why.NOT_USEFUL
+
+
+def _kept_from_units(units: UnitOutcome, entry: int, cls: int) -> Why | None:
+    """What keeps a counted entry from a free machine that matches it and holds a unit."""
+    w = units.needs.current
+    cluster = int(w.e.cluster[entry])
+    if not units.fresh[cluster]:
+        return Why.NOT_FRESH
+    if units.step is None or not units.step.believed.get(cluster, True):
+        return Why.NOT_BELIEVED
+    if units.standing.backed_off(cluster, int(w.k.offer[cls]), units.needs.entry_key(entry)):
+        return Why.BACKED_OFF
+    only = np.zeros(units.needs.catalog.class_count, bool)
+    only[cls] = True
+    return Why.RISK if units.too_risky(entry, only) else None
 
 
 def _placement(holdings: Holdings, entry: int, cell: int) -> Why | None:

@@ -21,9 +21,11 @@ from bigfleet.engine.explain.explanation import HigherPriority, MoreSupply, Reme
 from bigfleet.engine.explain.supply import offers_for
 from bigfleet.engine.explain.whatif import stepped
 from bigfleet.engine.fleet.cells import CONFIGURED, IDLE
+from bigfleet.engine.placement import Counted
 from bigfleet.model.profile import Profile
 
 if TYPE_CHECKING:
+    from bigfleet.engine.decide.world import World
     from bigfleet.engine.engine import Engine, StepResult
     from bigfleet.model.requirement import Requirement
     from bigfleet.model.spread import Spread
@@ -239,7 +241,10 @@ def _with_profiles(case: Case, change: Callable[[Profile], Profile]) -> bool | N
     """Whether the need would be answered if its rows had other profiles."""
     if not case.trials.one_more():
         return None
-    w = case.result.verdicts.needs.current
+    w, units = case.result.verdicts.needs.current, case.result.verdicts.units
+    if units is not None and units.is_counted(case.entry) and not units.fresh[case.cluster]:
+        # The trial's roll-up would be heard, which the cluster's own was not.
+        return False
     changed = {row: change(case.key_of(row)[0]) for row in case.rows}
     asked = rollup_of(case.engine, case.result, case.cluster, changed)
     link = (asked.cluster, bool(w.c.connected[case.cluster]))
@@ -268,6 +273,24 @@ def rollup_of(engine: Engine, result: StepResult, cluster: int, changed: dict[in
         aggregate=w.rows.agg[span, :width].copy(),
         min_unit=w.rows.unit[span, :width].copy(),
         overhead=needs.amounts(w.c.overhead[cluster]),
+        counted=_units_of(engine, w, cluster),
+    )
+
+
+def _units_of(engine: Engine, w: World, cluster: int) -> Counted | None:
+    """What a cluster that reports placement says of its rows beside amounts."""
+    if not w.c.counted[cluster]:
+        return None
+    rows = rows_of(w, cluster)
+    said = engine.demand.sparse(engine.fleet.clusters[cluster])
+    span = slice(rows.start, rows.stop)
+    return Counted(
+        count=w.rows.count[span].astype(np.int32),
+        running=w.rows.running[span].astype(np.int32),
+        stranded=w.rows.lacking[span].astype(np.int32),
+        mirror_version=int(engine.nodes.s.seen_version[cluster]),
+        domain_units={row: tuple(domains.items()) for row, domains in said.domains.items()},
+        exclusive={row: tuple(sorted(tokens)) for row, tokens in said.tokens.items()},
     )
 
 

@@ -29,7 +29,7 @@ class LossReporter:
         if latest is None:
             return
         needs = result.verdicts.needs
-        holdings = Holdings(self.engine, latest, claims_of(needs.current, len(self.engine.fleet.clusters)))
+        holdings = Holdings(self.engine, latest, claims_of(self.engine, result))
         for entry in result.verdicts.pending.tolist():
             if standing_of(result, entry) is Standing.SHORT:
                 self.hear(needs.entry_key(entry), lost_by(holdings, entry))

@@ -125,8 +125,12 @@ def _offer(result: StepResult, engine: Engine, entry: int, shape: Shape, key: st
     span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
     gang = int(w.e.kind[entry]) == GANG
     home = gang and int(w.e.domain[entry]) >= 0 and engine.catalog.domain_texts[int(w.e.domain[entry])] == domain
-    least = _machines(w.parts.left[span] if home or not gang else w.parts.agg[span], have)
-    most = _machines(w.parts.agg[span], have)
+    units = result.verdicts.units
+    if units is not None and units.is_counted(entry):
+        least = most = _holders(w.parts.left[span], w.parts.unit[span], have)
+    else:
+        least = _machines(w.parts.left[span] if home or not gang else w.parts.agg[span], have)
+        most = _machines(w.parts.agg[span], have)
     others = result.verdicts.pending[result.verdicts.pending != entry]
     for part in range(int(w.e.parts[others].max()) if len(others) else 0):
         those = others[w.e.parts[others] > part]
@@ -142,6 +146,17 @@ def _machines(amounts: NDArray[np.int64], have: NDArray[np.int64]) -> int:
     """Machines that hold these amounts, row by row; what they have nothing of is left out."""
     counts = np.where(have > 0, -(-amounts // np.maximum(have, 1)), 0)
     return int(counts.max(axis=1).sum())
+
+
+def _holders(amounts: NDArray[np.int64], unit: NDArray[np.int64], have: NDArray[np.int64]) -> int:
+    """Machines that hold these amounts in whole units, row by row; rows no machine holds are left out."""
+    total = 0
+    for missing, one in zip(amounts, unit, strict=True):
+        wanted = one > 0
+        fits = int((have[wanted] // one[wanted]).min())
+        if fits:
+            total += -(-int(missing[wanted][0] // one[wanted][0]) // fits)
+    return total
 
 
 # ---- shapes and where they are -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.counted.belief import value_of
 from bigfleet.engine.counted.book import HOST
 from bigfleet.engine.counted.kinds import kinds_of
-from bigfleet.engine.counted.standing import lots_left, seen_left
+from bigfleet.engine.counted.standing import seen_left
 from bigfleet.engine.demand.rows import GANG, PARKED, SPREAD
 from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
 from bigfleet.engine.results import Supply, UnitParts, UnmetReason
@@ -154,17 +154,18 @@ class UnitOutcome:
         if shut or (supply.held[usable] > 0).any():
             return UnmetReason.SUPPLY_BACKED_OFF
         unclaimed = usable & (supply.unclaimed > 0)
-        if self._too_risky(entry, unclaimed):
+        if self.too_risky(entry, unclaimed):
             return UnmetReason.RISK_TOO_HIGH
         assert self.step is not None
-        if kind == SPREAD and (unclaimed.any() or lots_left(w, self.step.book, self.step.rules, self.turn(entry))):
+        if kind == SPREAD and (unclaimed.any() or self.step.has_lots(w, self.turn(entry))):
             return UnmetReason.SPREAD_UNSATISFIABLE
         wanted = w.parts.rest[int(w.e.part[entry]) : int(w.e.part[entry]) + int(w.e.parts[entry])].sum(axis=0)
         left = np.zeros(len(wanted), np.int64)
         seen_left(w, self.step.book, self.nodes.r, self.nodes.s, entry, left)
         return UnmetReason.FRAGMENTATION if (left >= wanted).all() else UnmetReason.PRIORITY_STARVED
 
-    def _too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:
+    def too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:
+        """Whether one of these classes is too risky for some part of the entry (P11)."""
         w, catalog = self.needs.current, self.needs.catalog
         dollars = float(w.p.interruption_dollars[w.e.prof[entry]])
         chances = w.k.risk[: catalog.class_count][classes]
