@@ -104,7 +104,9 @@ def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
         yield f"{who} has all it wants: {wanted}"
     else:
         missing = words.amounts(view.residual_deficit.resources)
-        yield f"{who} wants {wanted} and {'has none of it' if missing == wanted else f'lacks {missing}'}"
+        lacks = "has none of it" if missing == wanted else f"lacks {missing}"
+        # Where units are counted, those on their way are not missing.
+        yield f"{who} wants {wanted} and {lacks if view.residual_deficit.resources else 'waits for the rest'}"
         yield f"  why      {explanation.reason}"
     if view.HasField("units"):
         yield f"  units    {words.units(view.units, clock(view.units.coming_until_unix_nanos))}"

@@ -54,8 +54,8 @@ def needs(
     """List what clusters want, in the order the shard serves them, and what they got in its last cycle.
 
     UNITS tells, where a cluster says what has no room, how many units run, have room on a node, are coming and are
-    missing. MACHINES serve it, BINDING are being given to it, BUYING are being bought for it. Ask `bigfleetctl explain`
-    why a need is unmet.
+    missing. MACHINES serve a sum, BINDING are being given to it, BUYING are being bought for it. Ask `bigfleetctl
+    explain` why a need is unmet.
     """
     request = shardread_pb2.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
     caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
@@ -180,7 +180,7 @@ def _need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
         "PRIORITY": view.need.priority,
         "WANTS": words.amounts(view.need.aggregate_resources),
         "UNITS": words.units(view.units, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
-        "MACHINES": view.claimed_machine_count,
+        "MACHINES": "" if view.HasField("units") else view.claimed_machine_count,
         "BINDING": view.bootstrap_count,
         "BUYING": view.provision_count,
         "MISSING": words.amounts(view.residual_deficit.resources),
