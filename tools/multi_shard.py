@@ -82,8 +82,9 @@ class MultiShard:
         async with channel(self.coordinators.addresses[0]) as opened:
             stub: Any = coordinator_pb2_grpc.CoordinatorStub(opened)
             for number, name in enumerate(self.names):
-                request = pb.AssignDomainRequest(topology_key=ZONE_LABEL, topology_value=f"z{number}", shard_id=name)
-                await stub.AssignDomain(request)
+                # Moved, because new shards may have got a slice of the zones already.
+                request = pb.MoveDomainRequest(topology_key=ZONE_LABEL, topology_value=f"z{number}", to_shard_id=name)
+                await stub.MoveDomain(request)
 
     async def reports(self) -> dict[str, pb.ShardReportSnapshot]:
         """What each shard told last."""
