@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench._report import conclude
-from bench.coordinator import domains, failover, reports
+from bench.coordinator import domains, failover, rebalance, reports
 
 EVIDENCE = Path("docs/evidence")
 
@@ -38,6 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--members", type=int, default=3, help="etcd members (3)")
     made.set_defaults(run=failover.run)
 
+    made = modes.add_parser("rebalance", help="three shards, ten clusters: a shortfall filled from another's idle")
+    made.add_argument("--machines", type=int, default=100_000, help="(100000)")
+    made.add_argument("--interval", type=int, default=200, help="of reports and planning, in milliseconds (200)")
+    made.add_argument("--trials", type=int, default=20, help="(20)")
+    made.set_defaults(run=rebalance.run)
+
     for each in modes.choices.values():
         each.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
     options = parser.parse_args(argv)
@@ -49,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evidence() -> int:
     """Everything the documentation quotes, one after the other."""
     code = 0
-    runs = (["reports"], ["domains"], ["domains", "--store", "etcd"], ["failover"])
+    runs = (["reports"], ["domains"], ["domains", "--store", "etcd"], ["failover"], ["rebalance"])
     for arguments in runs:
         print(f"-- coordinator {' '.join(arguments)}", file=sys.stderr)
         name = "-".join(part for part in arguments if not part.startswith("--"))

@@ -40,6 +40,7 @@ KNOWN_HOMONYMS = {
     "--state": "a provider's state file, or a filter",
     "--dry-run": "a setting that takes =false, or a command",
     "--insecure": "a setting that takes =false, or a switch",
+    "--shard": "where a shard is asked, or its id where the coordinator is; the reference has both",
 }
 
 

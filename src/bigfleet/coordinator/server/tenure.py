@@ -6,6 +6,7 @@ Everything in here is thrown away when it ends; the next tenure starts from what
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import structlog
 from bigfleet.coordinator.core import commands as do
 from bigfleet.coordinator.core.commands import Refused
 from bigfleet.coordinator.core.leader import Leader
+from bigfleet.coordinator.core.policy import SECOND
 from bigfleet.coordinator.core.state import Applied, State
 from bigfleet.coordinator.server.answers import Answers
 from bigfleet.coordinator.server.codec import report_of, standing_of
@@ -50,6 +52,9 @@ class Tenure:
         self._read: dict[int, tuple[bytes, Standing]] = {}
         self._raising = asyncio.Lock()
         self.pending: dict[str, float] = {}
+        # Shortfalls old enough to be helped, by shard; set when one is new, so that it need not wait for the interval.
+        self._old_enough: dict[str, frozenset[str]] = {}
+        self._wanted = asyncio.Event()
 
     @property
     def term(self) -> int:
@@ -84,6 +89,7 @@ class Tenure:
             await self.submit(do.AddShard(report.shard, report.address, now, report.tables))
         counts, commands = self.leader.hear(report, now)
         if counts:
+            self._look_for_new(message)
             self.raw[self.state.tables.shards[report.shard].generation] = (raw, now)
         await self._all(commands, now)
         await self.committer.settled()
@@ -150,10 +156,24 @@ class Tenure:
             await self._all(self.leader.housekeeping(time.time_ns()), time.time_ns())
             await asyncio.sleep(0.01 if self.state.tables.dead else HOUSEKEEPING_SECONDS)
 
+    def _look_for_new(self, message: coordinator_pb2.ShardReport) -> None:
+        after = self.leader.policy.after / SECOND
+        old = frozenset(each.fingerprint for each in message.shortfalls if each.age_seconds >= after)
+        if not old <= self._old_enough.get(message.shard_id, frozenset()):
+            self._wanted.set()
+        self._old_enough[message.shard_id] = old
+
     async def _rebalance(self, seconds: float) -> None:
+        """At every interval, and between two of them once when a shortfall has become old enough."""
         while True:
-            await asyncio.sleep(seconds)
+            self._wanted.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wanted.wait()
+            early = self._wanted.is_set()
             await self.plan(time.time_ns())
+            if early:
+                await asyncio.sleep(seconds)
 
 
 class _Pause:

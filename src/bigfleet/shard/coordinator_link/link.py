@@ -118,9 +118,12 @@ class CoordinatorLink:
         try:
             while True:
                 self._soon.clear()
+                known = self._standing().ownership_version
                 await self.report()
-                if self._standing().acks:
-                    # Whoever asked waits for the answer; once, so that one who asks for ever does not speed us up.
+                standing = self._standing()
+                if standing.acks or standing.ownership_version != known:
+                    # Whoever asked waits for the answer, and a new table for being confirmed; once, so that one who
+                    # asks for ever does not speed us up.
                     await self.report()
                 await asyncio.sleep(min(SHORTEST_PAUSE_SECONDS, self._interval))
                 with contextlib.suppress(TimeoutError):
