@@ -89,7 +89,16 @@ class GivenBack(ToldNodes):
         }
         going = self.giving.reclaims(w, catalog, fleet, nodes, self.standing, busy, placement, now)
         passed = self.giving.consolidate(
-            w, catalog, fleet, nodes, self.standing, engine._clusters_by_name(), dropped, conditions, placement, now
+            w,
+            catalog,
+            fleet,
+            nodes,
+            self.standing,
+            engine._clusters_by_name().tolist(),
+            dropped,
+            conditions,
+            placement,
+            now,
         )
         victims = {fleet.ids.find(u.id) for u in oracle.machines.values() if u.preemptor is not None}
         mine = {
