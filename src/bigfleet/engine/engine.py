@@ -380,7 +380,7 @@ class Engine:
         )
         w = counted.open(
             self._world, self.catalog, self.fleet, self.demand, self.nodes, policy, conditions, self._standing,
-            self._fresh, closing, empty,
+            self._giving.published(self.catalog, policy.placement), self._fresh, closing, empty,
         )  # fmt: skip
         for is_turn, first, last in runs(self._ranks(w, order), self._ranks(w, counted.entries)):
             if is_turn:

@@ -64,6 +64,7 @@ from bigfleet.engine.results import NeedKey
 
 if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog
+    from bigfleet.engine.catalog.published import Published
     from bigfleet.engine.demand.demand import Demand
     from bigfleet.engine.fleet.fleet import Fleet
     from bigfleet.engine.nodes.nodes import Nodes
@@ -104,6 +105,7 @@ class CountedStep:
         policy: Policy,
         conditions: Conditions,
         standing: Standing,
+        published: Published,
         fresh: NDArray[np.bool_],
         closing: NDArray[np.int32],
         empty: NDArray[np.int32],
@@ -115,7 +117,7 @@ class CountedStep:
         catalog.rank_domains()
         w = world()
         count, width, now = len(self.entries), w.rows.unit.shape[1], self.rules.now
-        kinds = kinds_of(catalog, w, demand.descending)
+        kinds = kinds_of(catalog, w, published, demand.descending)
         self.believed = self._believe(w, kinds, catalog, fleet, demand, nodes, policy)
         heard = np.zeros(len(w.c.start), np.uint8)
         heard[self.lacking.clusters] = [fresh[c] and self.believed[c] for c in self.lacking.clusters.tolist()]
