@@ -71,7 +71,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         Edit(consolidation.Consolidation, "_options", "- reclamation - overlap", "- reclamation"),
     ),
     "refusal ignored": (Edit(giving.GivingBack, "begin", "(standing.drain_rests, REST_DRAIN)", "(set(), REST_DRAIN)"),),
-    "spread by machines": (Edit(lots, "put", "+= full * most + rest\n", "+= used\n"),),
+    "spread by machines": (Edit(buying, "buy", "+= b.s.units[0] * times", "+= times"),),
     "exclusive ignored": (
         Edit(worth, "fits", "return min(most, 1)", "return most"),
         Edit(worth, "excluded", "return True", "return False"),
