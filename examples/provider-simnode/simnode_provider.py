@@ -47,7 +47,7 @@ class SimNodeProvider:
     def __init__(self, flags: kit.Flags) -> None:
         self.provider = flags.provider
         self.offerings = (
-            kit.read_offerings(flags.offerings) if flags.offerings else kit.spread(MARKET, flags.seed_count)
+            kit.read_offerings(Path(flags.offerings)) if flags.offerings else kit.spread(MARKET, flags.seed_count)
         )
         self.clusters = _clusters(flags.extra["kubeconfig"])
 
