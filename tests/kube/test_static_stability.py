@@ -30,7 +30,7 @@ def test_no_pod_dies_with_bigfleet_and_nothing_is_drained_when_it_returns(cluste
         assert nodes <= {node["metadata"]["uid"] for node in after}
         assert not any(node["spec"].get("unschedulable") for node in after)
         wait_until(
-            lambda: {each["status"]["phase"] for each in cluster.items(_UPCOMING)} == {"Ready"},
+            lambda: {each.get("status", {}).get("phase") for each in cluster.items(_UPCOMING)} == {"Ready"},
             what="every upcoming node is Ready again",
             evidence=lambda: [(each["metadata"]["name"], each.get("status")) for each in cluster.items(_UPCOMING)],
         )
