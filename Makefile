@@ -12,7 +12,7 @@ PROFILE ?= core
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: sim soak scale chaos first-start quality
+.PHONY: sim soak scale chaos first-start quality kube kube-demo
 .PHONY: help run test lint format typecheck contracts unit coverage generate build bench e2e fuzz crash conformance conformance-self clean
 
 help: ## what you can type
@@ -77,9 +77,21 @@ first-start: $(READY) ## a shard and make run on a fresh machine: empty kernel c
 quality: $(READY) ## dollars against bounds and rivals, the judge of decisions; tens of minutes
 	$(BIN)/python -m bench quality --json docs/evidence/quality.json
 
-e2e: $(READY) ## checks against real Kubernetes code; needs the Go toolchain
-	@command -v go >/dev/null || { echo "make e2e needs the Go toolchain on PATH (it builds Kubernetes' own validators)"; exit 1; }
-	$(BIN)/python -m pytest -m needs_go tests
+e2e: $(READY) kube ## checks against real Kubernetes code and a real control plane, in full; needs the Go toolchain
+	@failed=0; \
+	$(BIN)/python -m pytest -m needs_go tests || failed=1; \
+	BIGFLEET_E2E=1 $(BIN)/python -m pytest tests/kube || failed=1; \
+	$(BIN)/python -m tools.kube.mirror_check --clusters 300 --json docs/evidence/mirror-against-scheduler.json || failed=1; \
+	$(BIN)/python -m tools.kube.certify --json docs/evidence/conformance-simnode.json || failed=1; \
+	$(BIN)/python -m tools.kube.thousand --json docs/evidence/kube-thousand-pods.json || failed=1; \
+	exit $$failed
+
+kube: $(READY) ## build a Kubernetes control plane from its Go modules, once; a quarter of an hour on two quiet cores
+	@command -v go >/dev/null || { echo "a control plane needs the Go toolchain on PATH (it is built from its Go modules)"; exit 1; }
+	$(BIN)/python -m tools.kube build
+
+kube-demo: $(READY) ## a real control plane with BigFleet in it, and a kubeconfig to play with
+	$(BIN)/python -m tools.kube.demo
 
 fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scenarios in closed loop; 5,000 histories of the coordinator
 	$(BIN)/python tools/fuzz_engine.py --fleets 50000 --json docs/evidence/engine-fuzz.json

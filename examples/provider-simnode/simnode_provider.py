@@ -37,6 +37,7 @@ MARKET = [  # type, zone, how many, billing, dollars per hour, chance per hour o
     kit.Offering("sim.large", "zone-a", 2, kit.CapacityType.ON_DEMAND, 1.50, 0.0, ONE, LARGE),
     kit.Offering("sim.gpu", "zone-a", 1, kit.CapacityType.ON_DEMAND, 12.0, 0.0, ONE, {**LARGE, "nvidia.com/gpu": "8"}),
 ]
+NOT_JOINED = "not-joined"
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -47,7 +48,7 @@ class SimNodeProvider:
     def __init__(self, flags: kit.Flags) -> None:
         self.provider = flags.provider
         self.offerings = (
-            kit.read_offerings(flags.offerings) if flags.offerings else kit.spread(MARKET, flags.seed_count)
+            kit.read_offerings(Path(flags.offerings)) if flags.offerings else kit.spread(MARKET, flags.seed_count)
         )
         self.clusters = _clusters(flags.extra["kubeconfig"])
 
@@ -78,8 +79,10 @@ class SimNodeProvider:
         """A host has no trace outside the kit: it is gone when its machine is."""
 
     def reattach_instance(self, kind: kit.Kind, machine: kit.Machine, operation_id: str) -> str | None:
-        """We were killed during this work. Joining again needs user data that nobody keeps."""
+        """We were killed during this work. A host that has joined goes on; joining anew needs user data nobody keeps."""
         if kind is kit.Kind.CONFIGURE:
+            if self._joined(machine, machine.cluster) != NOT_JOINED:
+                return None
             raise RuntimeError("interrupted by a provider restart, and the bootstrap blob is gone")
         if kind is kit.Kind.CREATE:
             return self.create_instance(machine, operation_id)
@@ -142,7 +145,7 @@ class ApiServer:
             with self._lock:
                 for node in answer["items"]:
                     self._names[node["spec"].get("providerID", "")] = node["metadata"]["name"]
-                known = self._names.get(host, "unknown-host")
+                known = self._names.get(host, NOT_JOINED)
         return known
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:

@@ -29,7 +29,10 @@ DOCUMENTS = sorted(
 BLOCKS = {name: blocks(ROOT / name, name) for name in DOCUMENTS}
 TYPED = [name for name, found in BLOCKS.items() if any(block.mark == "run" for block in found)]
 OTHER_LANGUAGES = {"yaml", "csv", "json", "text", "python", "mermaid"}
-PROGRAMS = ("bigfleet", "bigfleetctl", "fauxctl", "bigfleet-conformance")
+PROGRAMS = (
+    *("bigfleet", "bigfleetctl", "fauxctl", "bigfleet-conformance"),
+    *("bigfleet-operator", "bigfleet-unschedulable-pod-controller"),
+)
 
 
 @contextmanager

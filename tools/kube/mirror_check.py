@@ -36,6 +36,7 @@ CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 CSINODES = "/apis/storage.k8s.io/v1/csinodes"
 DRIVER = "csi.example.com"
 VOLUMES = 4
+SECOND_THOUGHT_SECONDS = 15.0
 
 
 def random_node(draw: random.Random, number: int) -> dict[str, Any]:
@@ -239,6 +240,9 @@ def compare(cluster: KubeCluster, seed: int, pods: int = 12) -> dict[str, Any]:
         created = _made(cluster, PODS, wanted)
         said = mirror_says(cluster, created["metadata"]["uid"])
         bound = _verdict(cluster, created["metadata"]["name"])
+        if said and not bound:
+            # It may have judged before it had heard of everything; then it tries again by itself.
+            bound = _second_thought(cluster, created["metadata"]["name"])
         asked += 1
         outcomes["bound" if bound else "left"] += 1
         if said != bool(bound):
@@ -249,11 +253,21 @@ def compare(cluster: KubeCluster, seed: int, pods: int = 12) -> dict[str, Any]:
                     "pod": number,
                     "mirror": "fits" if said else "stranded",
                     "scheduler": bound or _reason(pod),
+                    "cause": cause_of(wanted["spec"], said),
                     "spec": wanted["spec"],
                     "labels": wanted["metadata"]["labels"],
                 }
             )
     return {"asked": asked, "disagreements": disagreements, "outcomes": dict(outcomes)}
+
+
+def cause_of(spec: Mapping[str, Any], mirror_fits: bool) -> str:
+    """Why both may disagree about such a pod, where that is known and meant so."""
+    if not mirror_fits and {"operator": "Exists"} in spec.get("tolerations", ()):
+        return "tolerates a cordon: the scheduler uses cordoned nodes for it, the mirror gives those no room"
+    if not mirror_fits and spec.get("volumes"):
+        return "shares a volume with a pod of that node: the mirror counts both against the attach limit"
+    return "unknown"
 
 
 def mirror_says(cluster: KubeCluster, uid: str) -> bool:
@@ -317,6 +331,16 @@ def _verdict(cluster: KubeCluster, name: str) -> str:
 
     wait_until(decided, what=f"the scheduler decides about {name}")
     return found[0]
+
+
+def _second_thought(cluster: KubeCluster, name: str) -> str:
+    until = time.monotonic() + SECOND_THOUGHT_SECONDS
+    while time.monotonic() < until:
+        node: str = cluster.ask("GET", f"{PODS}/{name}")[1]["spec"].get("nodeName", "")
+        if node:
+            return node
+        time.sleep(0.1)
+    return ""
 
 
 def _reason(pod: Mapping[str, Any]) -> str:

@@ -1,0 +1,198 @@
+"""A thousand pods that fit nowhere, until the real scheduler has bound every one: how long, on what, for how much.
+
+    python -m tools.kube.thousand --json docs/evidence/kube-thousand-pods.json
+
+GPUs, gangs that must share a rack, pods that must not share a node, plain ones, and a DaemonSet that takes a cpu of
+every node. Judged by the cluster alone: pods bound, and the list price of the nodes against an integer lower bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from tools.kube.cluster import RATES, KubeCluster
+from tools.kube.stack import QUICK, Stack, deployment
+
+RACK = "example.com/rack"
+WITHIN_SECONDS = 30.0
+DOLLARS_LIMIT = 1.10
+GPU = "nvidia.com/gpu"
+# name, dollars an hour, cpu, memory in GiB, GPUs, how many in each of the racks
+TYPES = (("small", 0.40, 8, 32, 0, 60), ("large", 1.50, 32, 128, 0, 20), ("gpu", 12.0, 32, 128, 8, 8))
+RACKS = ("r1", "r2", "r3")
+
+
+def offerings() -> list[dict[str, Any]]:
+    made = []
+    for name, price, cpu, memory, gpus, count in TYPES:
+        size = {"cpu": str(cpu), "memory": f"{memory}Gi", "pods": "110", **({GPU: str(gpus)} if gpus else {})}
+        for rack in RACKS:
+            made.append(
+                {
+                    "instance_type": f"sim.{name}",
+                    "zone": f"zone-{rack}",
+                    "capacity_type": "on_demand",
+                    "count": count,
+                    "resources": size,
+                    "allocatable": size,
+                    "labels": {RACK: rack},
+                    "price_per_hour": price,
+                }
+            )
+    return made
+
+
+def workload(scale: float) -> list[dict[str, Any]]:
+    def count(whole: int) -> int:
+        return max(2, round(whole * scale))
+
+    def together(name: str) -> dict[str, Any]:
+        term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": name}}}
+        return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    def apart(name: str) -> dict[str, Any]:
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    gangs = [f"gang-{number}" for number in range(5)]
+    return [
+        deployment("web", count(700), {"cpu": "1", "memory": "2Gi"}),
+        deployment("train", count(100), {"cpu": "2", "memory": "8Gi", GPU: "1"}),
+        deployment("apart", count(100), {"cpu": "500m", "memory": "1Gi"}, **apart("apart")),
+        *(deployment(name, count(20), {"cpu": "2", "memory": "4Gi"}, **together(name)) for name in gangs),
+    ]
+
+
+def daemons() -> dict[str, Any]:
+    made = deployment("agent", 1, {"cpu": "1", "memory": "1Gi"}, tolerations=[{"operator": "Exists"}])
+    spec = {key: value for key, value in made["spec"].items() if key != "replicas"}
+    return {**made, "kind": "DaemonSet", "spec": spec}
+
+
+def least_dollars(objects: list[dict[str, Any]]) -> float:
+    """No fleet can carry this for less: whole machines, sums of resources, a node for each that stands alone."""
+    cpu = memory = gpus = apart = 0.0
+    for each in objects:
+        replicas, pod = each["spec"]["replicas"], each["spec"]["template"]["spec"]
+        asked = pod["containers"][0]["resources"]["requests"]
+        cpu += replicas * (float(asked["cpu"].removesuffix("m")) / (1000 if asked["cpu"].endswith("m") else 1))
+        memory += replicas * float(asked["memory"].removesuffix("Gi"))
+        gpus += replicas * float(asked.get(GPU, 0))
+        if "podAntiAffinity" in pod.get("affinity", {}):
+            apart = max(apart, float(replicas))
+    # What the DaemonSet takes of every machine: one cpu and one GiB.
+    offered = numpy.array([[c - 1, m - 1, g, 1] for _, _, c, m, g, _ in TYPES], dtype=float).T
+    needed = LinearConstraint(offered, lb=[cpu, memory, gpus, apart])
+    prices = [price for _, price, *_ in TYPES]
+    most = [count * len(RACKS) for *_, count in TYPES]
+    found = milp(prices, constraints=needed, integrality=numpy.ones(len(TYPES)), bounds=Bounds(0, most))
+    assert found.success, found.message
+    return float(found.fun)
+
+
+def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: float) -> dict[str, Any]:
+    objects = workload(scale)
+    wanted = sum(each["spec"]["replicas"] for each in objects)
+    prices = {f"sim.{name}": price for name, price, *_ in TYPES}
+    with KubeCluster(folder / "kube") as cluster:
+        cluster.install()
+        stack = Stack(
+            folder / "stack",
+            {"c-1": cluster},
+            offerings=offerings(),
+            settings={**QUICK, "max-actions-per-cycle": 10_000},
+            operator_flags=flags,
+            compiled=compiled,
+        )
+        with stack:
+            cluster.apply(daemons())
+            load = os.getloadavg()[0]
+            began = time.monotonic()
+            cluster.apply(*objects)
+            applied = time.monotonic() - began
+            created = bound = running = None
+            pods: list[dict[str, Any]] = []
+            while running is None and time.monotonic() - began < limit:
+                pods = [
+                    p
+                    for p in cluster.items("/api/v1/namespaces/default/pods")
+                    if p["metadata"]["labels"]["app"] != "agent"
+                ]
+                now = time.monotonic() - began
+                if created is None and len(pods) >= wanted:
+                    created = now
+                if bound is None and sum(bool(p["spec"].get("nodeName")) for p in pods) >= wanted:
+                    bound = now
+                if sum(p["status"].get("phase") == "Running" for p in pods) >= wanted:
+                    running = now
+                time.sleep(0.5)
+            nodes = cluster.items("/api/v1/nodes")
+            dollars = sum(prices[node["metadata"]["labels"]["node.kubernetes.io/instance-type"]] for node in nodes)
+            left = [p["metadata"]["name"] for p in pods if not p["spec"].get("nodeName")]
+            forbidden = stack.forbidden()
+    least = least_dollars(objects)
+    counts: dict[str, int] = {}
+    for node in nodes:
+        kind = node["metadata"]["labels"]["node.kubernetes.io/instance-type"]
+        counts[kind] = counts.get(kind, 0) + 1
+    good = bound is not None and bound <= WITHIN_SECONDS and not left and dollars <= DOLLARS_LIMIT * least
+    return {
+        "pods": wanted,
+        "seconds": {
+            "applied": _round(applied),
+            "created": _round(created),
+            "bound": _round(bound),
+            "running": _round(running),
+        },
+        "limit_seconds": WITHIN_SECONDS,
+        "left_over": len(left),
+        "nodes": counts,
+        "dollars_per_hour": round(dollars, 2),
+        "integer_bound": round(least, 2),
+        "ratio": round(dollars / least, 3),
+        "limit_ratio": DOLLARS_LIMIT,
+        "client_limits": {
+            "operator and pod controller": "300/s, burst 600",
+            "scheduler and controllers": " ".join(RATES),
+        },
+        "load_average_at_start": round(load, 1),
+        "cores": os.cpu_count(),
+        "forbidden_calls": forbidden,
+        "verdict": "PASS" if good else "FAIL",
+    }
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is a thousand pods")
+    parser.add_argument("--sums", action="store_true", help="without placement")
+    parser.add_argument("--interpreted", action="store_true", help="kernels without compiling")
+    parser.add_argument("--limit", type=float, default=180.0, help="give up after so many seconds")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    flags = ["--sums"] if options.sums else ["--placement"]
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(Path(folder), options.scale, flags, compiled=not options.interpreted, limit=options.limit)
+    found = {"command": f"python -m tools.kube.thousand {' '.join(sys.argv[1:])}".strip(), "mode": flags[0], **found}
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+    return 0 if found["verdict"] == "PASS" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
