@@ -10,7 +10,7 @@ import numpy as np
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.nodes.nodes import Nodes
-from bigfleet.engine.nodes.reports import EMPTY, PINNED, READY, REMOVABLE
+from bigfleet.engine.nodes.reports import EMPTY, READY, REMOVABLE, STAYS
 from bigfleet.engine.nodes.sessions import NEVER
 from tests.oracle.placement.reports import is_seen
 from tests.oracle.placement.worth import Worth, kind_of
@@ -74,7 +74,7 @@ class ToldNodes:
         flags = int(r.flags[row])
         session = int(r.cluster[row])
         return (
-            [bool(flags & bit) for bit in (READY, EMPTY, REMOVABLE, PINNED)],
+            [bool(flags & bit) for bit in (READY, EMPTY, REMOVABLE, STAYS)],
             int(r.priority[row]),
             _amounts(names, r.used[row]),
             _amounts(names, nodes.said.amount[said]) if said >= 0 else {},

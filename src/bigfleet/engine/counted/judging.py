@@ -12,7 +12,7 @@ from bigfleet.engine.fleet.members import order_members
 from bigfleet.engine.fleet.placing import KEPT, Slots
 from bigfleet.engine.kernels.jit import U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
-from bigfleet.engine.nodes.reports import AS_EXCESS, BY_REPORT, PINNED, Reports, judgement, row_of
+from bigfleet.engine.nodes.reports import AS_EXCESS, BY_REPORT, STAYS, Reports, judgement, row_of
 from bigfleet.engine.nodes.sessions import Sessions
 
 _LOWEST = -2147483648
@@ -77,7 +77,7 @@ def _judge_cell(
         elif how == BY_REPORT:
             row = row_of(r, slot)
             priority = r.priority[row]
-            interruption = np.inf if r.flags[row] & PINNED else r.interruption[row]
+            interruption = np.inf if r.flags[row] & STAYS else r.interruption[row]
             reclamation = r.reclamation[row]
         block_of[m] = -1
         if priority >= ceiling:

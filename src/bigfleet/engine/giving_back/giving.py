@@ -36,7 +36,7 @@ from bigfleet.engine.giving_back.empty import (
 from bigfleet.engine.giving_back.free import FreePool, configured_of
 from bigfleet.engine.kernels.jit import U1
 from bigfleet.engine.nodes.nodes import Nodes
-from bigfleet.engine.nodes.reports import BUSY, IN_MOVE, PINNED, REST_CLOSE, REST_DRAIN
+from bigfleet.engine.nodes.reports import BUSY, IN_MOVE, REST_CLOSE, REST_DRAIN, STAYS
 from bigfleet.engine.nodes.sessions import NEVER
 from bigfleet.engine.nodes.standing import Standing
 from bigfleet.engine.policy import Placement
@@ -157,7 +157,7 @@ class GivingBack:
                 continue
             for slot in each.old:
                 row = nodes.row(slot)
-                pinned = row >= 0 and bool(nodes.r.flags[row] & PINNED)
+                pinned = row >= 0 and bool(nodes.r.flags[row] & STAYS)
                 if fleet.v.state[slot] == CONFIGURED and slot not in busy and not pinned:
                     found.append(slot)
         ordered = np.array(found, np.int32)

@@ -19,7 +19,7 @@ from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.nodes.loads import Loads
-from bigfleet.engine.nodes.reports import EMPTY, PINNED, READY, Reports, is_seen
+from bigfleet.engine.nodes.reports import EMPTY, READY, STAYS, Reports, is_seen
 from bigfleet.engine.nodes.sessions import NEVER, Sessions
 
 # Instead of a row of bits: pods that may not move.
@@ -126,7 +126,7 @@ def _takes_part(
     rules: WeighRules,
 ) -> bool:  # fmt: skip
     flags = r.flags[row]
-    if not flags & READY or flags & (EMPTY | PINNED) or r.marks[row] != 0 or pub.owned[cls] != 0 or k.price[cls] <= 0.0:
+    if not flags & READY or flags & (EMPTY | STAYS) or r.marks[row] != 0 or pub.owned[cls] != 0 or k.price[cls] <= 0.0:
         return False
     if closing:
         return bool(rules.now - r.closing[row] >= rules.closing)

@@ -19,7 +19,7 @@ from bigfleet.engine.nodes.sessions import NEVER, Sessions
 from bigfleet.model.resources import MAX_NEED_UNITS
 
 # Bits of `flags`; USED: something is used at all.
-READY, EMPTY, REMOVABLE, PINNED, USED = 1, 2, 4, 8, 16
+READY, EMPTY, REMOVABLE, STAYS, USED = 1, 2, 4, 8, 16
 # Bits of `marks`, which conditions and decisions of the running step set: it rests, it is in an open move, it is a
 # victim, taken or reopened.
 REST_DRAIN, REST_CLOSE, IN_MOVE, BUSY = 1, 2, 4, 8
@@ -309,7 +309,7 @@ def _write(r: Reports, said: Said, refs: I4, offer: int, told: Told, row: int, c
     if told.removable[i] != 0:
         flags |= REMOVABLE
     if told.pinned[i] != 0 or reclamation == float("inf") or interruption == float("inf"):
-        flags |= PINNED
+        flags |= STAYS
     r.used[row, :] = 0
     says = False
     for d in range(len(told.columns)):
