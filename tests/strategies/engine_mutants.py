@@ -76,7 +76,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         Edit(worth, "fits", "return min(most, 1)", "return most"),
         Edit(worth, "excluded", "return True", "return False"),
     ),
-    "pinned moved": (Edit(weighing, "_takes_part", "(EMPTY | PINNED)", "EMPTY"),),
+    "pinned moved": (Edit(weighing, "_takes_part", "(EMPTY | STAYS)", "EMPTY"),),
     "stranded counted twice": (
         Edit(
             rollups,
