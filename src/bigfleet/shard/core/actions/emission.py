@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
 from bigfleet.model.machine import PASSAGES
@@ -49,6 +50,24 @@ class ActionTaken(Struct, frozen=True):
     preemptor_priority: int
     outcome: Outcome
     detail: str = ""
+    # When it was decided (`at` is when it ended), and its place among all that ended.
+    decided: int = 0
+    number: int = 0
+
+
+_BEATEN = {
+    "Bootstrap": "buying another machine: this one was free",
+    "Provision": "waiting: no free machine fits",
+    "Reclaim": "keeping it: its cluster is served without it",
+    "Delete": "keeping it idle: nobody asked for it in time",
+}
+
+
+def beaten(taken: ActionTaken) -> str:
+    """What a decision was preferred to."""
+    if taken.preemptor_priority:
+        return f"priority below {taken.preemptor_priority}"
+    return _BEATEN.get(taken.kind, "leaving it where it is")
 
 
 class Emission:
@@ -59,6 +78,7 @@ class Emission:
         self._demand = demand
         self._twins = twins
         self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
+        self._ended = 0
 
     def carry_out(self, executor: Executor, actions: Sequence[Action], cycle: int) -> None:
         """Begin what still applies; tell what the rails kept back."""
@@ -132,6 +152,7 @@ class Emission:
                 operation.preemptor_priority,
                 outcome,
                 detail,
+                operation.decided or operation.began,
             )
         )
         self._state.stories.tell(key, self._state.now, f"{kind} ended: {outcome}{f' ({detail})' if detail else ''}")
@@ -168,6 +189,7 @@ class Emission:
                 preemptor_priority=action.preemptor_priority,
                 reason=_REASONS[action.reason],
                 cycle=cycle,
+                decided=self._state.now,
             )
         )
         return True
@@ -252,8 +274,9 @@ class Emission:
         )
 
     def _audit(self, taken: ActionTaken) -> None:
+        self._ended += 1
+        taken = replace(taken, number=self._ended, decided=taken.decided or taken.at)
         self.last.append(taken)
-        beaten = f"for priority {taken.preemptor_priority}" if taken.preemptor_priority else ""
         self._state.turn.emit(
             Audit(
                 taken.cycle,
@@ -263,7 +286,7 @@ class Emission:
                 taken.reason,
                 taken.grace_seconds,
                 taken.outcome,
-                taken.detail or beaten,
+                taken.detail or f"beat {beaten(taken)}",
             )
         )
 
