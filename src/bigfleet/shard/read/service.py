@@ -163,7 +163,10 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         await _admit(context, "Story", READONLY, ADMIN)
         view = self._core.read.machine(request.machine_id)
         if view is None or request.provider not in ("", view.provider):
-            view = self._core.read.machine(f"{request.provider}/{request.machine_id}")
+            named = [request.provider] if request.provider else [each.name for each in self._core.published.providers]
+            found = [self._core.read.machine(f"{name}/{request.machine_id}") for name in named]
+            known = [each for each in found if each is not None]
+            view = known[0] if len(known) == 1 else None
         if view is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"machine {request.machine_id!r} is not known to this shard")
             raise AssertionError("abort does not return")
