@@ -192,7 +192,7 @@ async def test_a_new_process_has_a_higher_epoch_and_knows_every_assignment_again
         assert view.assigned_interruption_penalty_bucket == 5 and view.assigned_reclamation_penalty_bucket == 27
         assert not view.machine.shard_metadata, "the map is read, not kept"
     async with operator(fleet.address, "restart-1") as again:
-        assert again.heard.acks[0].shard_epoch == epoch + 1
+        assert again.heard.acks[0].shard_epoch > epoch
         await fleet.cycles(3)
         assert not again.heard.reclaims, "nothing is reclaimed from a cluster that has not spoken"
 
