@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from bigfleet.provider.client import (
+    Busy,
     CallLimits,
     Fence,
     Fenced,
@@ -546,3 +547,24 @@ async def test_the_registry_keeps_providers_by_name_and_region() -> None:
 def test_an_endpoint_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(TransportError):
         ProviderEndpoint.parse(text)
+
+
+async def test_unavailable_of_the_provider_itself_is_told_from_nobody_being_there() -> None:
+    async def refuses(_: object, context: grpc.aio.ServicerContext[object, object]) -> None:
+        await context.abort(Code.UNAVAILABLE, "no capacity in this zone")
+
+    server = grpc.aio.server()
+    create = grpc.unary_unary_rpc_method_handler(refuses)
+    handler = grpc.method_handlers_generic_handler("bigfleet.v1alpha1.CapacityProvider", {"Create": create})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    registry = ProviderRegistry(tokens=Fence("s", 1), retry=RetryPolicy(attempts=1))
+    client = registry.add(ProviderEndpoint("p", f"127.0.0.1:{port}"))
+    with pytest.raises(Busy):
+        await client.create("m")
+    await server.stop(0)
+    with pytest.raises(Unavailable) as away:
+        await client.create("m")
+    assert not isinstance(away.value, Busy)
+    await registry.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import Taint, Toleration
+from bigfleet.provider.kit import SqliteStore
+from bigfleet.provider.kit.core.events import SaveFence
 from bigfleet.shard.contract.events import Audit, RunStep, Table
 from bigfleet.shard.recording.format import Recorder, RecordingError, read_recording, recording_header
 from bigfleet.shard.runtime.audit import AuditError, AuditLog
@@ -282,3 +285,35 @@ def test_a_recording_never_overwrites_and_other_files_are_refused(tmp_path: Path
         Recorder(path, shard_id="shard-0", epoch=1, started=0)
     with pytest.raises(RecordingError, match="not a recording"):
         list(read_recording(path))
+
+
+def test_every_error_of_the_journal_is_one_sentence_with_the_path_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "shard.db").write_bytes(b"this is no database at all" * 100)
+    with pytest.raises(JournalError, match=r"shard\.db cannot be used: .*; .*move it away and start again"):
+        JournalFile(tmp_path, "shard-0")
+    damaged = tmp_path / "damaged"
+    JournalFile(damaged, "shard-0").close()
+    with sqlite3.connect(damaged / "shard.db") as db:
+        db.execute("UPDATE meta SET value = 'soon' WHERE name = 'epoch'")
+    with pytest.raises(JournalError, match="damaged; move it away"):
+        JournalFile(damaged, "shard-0")
+
+
+def test_a_full_disk_is_told_as_such_and_not_as_a_failed_rollback(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path, "shard-0")
+    (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
+    journal._db.execute(f"PRAGMA max_page_count = {pages + 1}")
+    with pytest.raises(JournalError, match=r"shard\.db cannot be written: .*full; make room"):
+        journal.write([(Table.INTENT, f"p/m-{n}", "x" * 4000) for n in range(100)])
+    journal._db.execute("PRAGMA max_page_count = 100000")
+    journal.write([(Table.INTENT, "p/m-1", "{}")])
+    assert len(reopened(journal, tmp_path).state.rows) == 1, "nothing of the refused write is left"
+
+
+def test_a_full_disk_under_a_provider_is_told_as_such(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db")
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages + 1}")
+    with pytest.raises(sqlite3.Error, match="full"):
+        store.write([SaveFence("s", f"machine-{n}" * 100, 1, 1) for n in range(500)])
+    store.close()

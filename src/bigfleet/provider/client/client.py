@@ -30,8 +30,11 @@ from bigfleet.wire import provider_pb2 as pb
 R = TypeVar("R")
 T = TypeVar("T")
 
-# How gRPC words a status that came over the wire, and not one it made up because nobody was there.
-_SENT_BY_PEER = "Error received from peer"
+# How gRPC words a status it made up itself, because nobody was there or the way broke; anything else the peer said.
+_MADE_ON_THE_WAY = (
+    "connect", "socket closed", "goaway", "rst_stream", "recvmsg", "resol", "handshake", "ping", "transport",
+    "broken pipe", "keepalive", "stream removed", "backends", "certificate",
+)  # fmt: skip
 _SERVICE = "/bigfleet.v1alpha1.CapacityProvider"
 
 
@@ -239,7 +242,7 @@ class ProviderClient:
                     machine_id=machine_id,
                     secret=secret,
                     reason=_trailer(failure, REASON),
-                    from_peer=_SENT_BY_PEER in failure.debug_error_string(),
+                    from_peer=not any(word in (failure.details() or "").lower() for word in _MADE_ON_THE_WAY),
                 )
             else:
                 self._metrics.observe(self.name, method, time.monotonic() - sent)

@@ -6,6 +6,7 @@ held exclusively, because two providers writing one state would hand out the sam
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -108,7 +109,9 @@ class SqliteStore:
                 self._many("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("floor", str(removal.floor))])
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # A full disk has rolled back by itself; that there is nothing left to do must not hide why.
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
             raise
 
     def close(self) -> None:

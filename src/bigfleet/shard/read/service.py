@@ -19,6 +19,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import KEPT_ACTIONS
 from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.read import views
+from bigfleet.shard.read.action_pages import actions_after, is_token
 from bigfleet.shard.read.explaining import explained, rendered
 from bigfleet.shard.read.inspecting import needs_of_last_step
 from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, peer_identity
@@ -102,27 +103,25 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
     ) -> AsyncIterator[shardread_pb2.ListActionsResponse]:
         await _admit(context, "ListActions", READONLY, ADMIN)
         size, left = await _page_size(context, request.page_size), request.limit if request.limit > 0 else None
-        skipped = await _number(context, request.page_token)
-        taken = self._core.published.actions
-        page = shardread_pb2.ListActionsResponse()
-        if not request.page_token:
-            under_way = [views.operation_view(operation) for operation in self._core.read.operations()]
-            page.actions.extend(
-                [view for view in under_way if _wanted_action(view, request)][: min(size, left or size)]
+        if not is_token(request.page_token):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"page_token {request.page_token!r} is not one this shard gave out"
             )
-            left = None if left is None else left - len(page.actions)
-        position = 0
-        async for action in _slices(reversed(taken), SLICE):
-            position += 1
-            view = views.action_view(action, self._core.read.record(action.machine))
-            if position <= skipped or not _wanted_action(view, request):
+        taken, read = self._core.published.actions, self._core.read
+        page = shardread_pb2.ListActionsResponse()
+        last = request.page_token
+        async for token, view in _slices(
+            actions_after(request.page_token, read.operations(), taken, read.record), SLICE
+        ):
+            if not _wanted_action(view, request):
                 continue
             if len(page.actions) >= size or left == 0:
-                page.next_page_token = str(position - 1)
+                page.next_page_token = last
                 yield page
                 if left == 0:
                     return
                 page = shardread_pb2.ListActionsResponse()
+            last = token
             page.actions.append(view)
             left = None if left is None else left - 1
         page.truncated = len(taken) >= KEPT_ACTIONS
@@ -164,7 +163,10 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         await _admit(context, "Story", READONLY, ADMIN)
         view = self._core.read.machine(request.machine_id)
         if view is None or request.provider not in ("", view.provider):
-            view = self._core.read.machine(f"{request.provider}/{request.machine_id}")
+            named = [request.provider] if request.provider else [each.name for each in self._core.published.providers]
+            found = [self._core.read.machine(f"{name}/{request.machine_id}") for name in named]
+            known = [each for each in found if each is not None]
+            view = known[0] if len(known) == 1 else None
         if view is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"machine {request.machine_id!r} is not known to this shard")
             raise AssertionError("abort does not return")

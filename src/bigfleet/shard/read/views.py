@@ -9,6 +9,7 @@ from bigfleet.engine.results import UnmetReason
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.penalty import bucket_for
 from bigfleet.shard.contract.outcomes import Outcome
+from bigfleet.shard.core.actions.emission import ActionTaken, beaten
 from bigfleet.shard.core.machines.matching import attribute
 from bigfleet.shard.streams.codec import taints
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from bigfleet.engine.results import UnitParts, Verdict
     from bigfleet.model.profile import Profile
     from bigfleet.model.resources import Resources
-    from bigfleet.shard.core.actions.emission import ActionTaken
     from bigfleet.shard.core.published import MachineView
     from bigfleet.shard.core.state.fleet import Record
     from bigfleet.shard.core.state.operations import Operation
@@ -173,7 +173,7 @@ def action_kind(word: str) -> shardread_pb2.ActionKind.ValueType:
 
 def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.ActionView:
     made = shardread_pb2.ActionView(
-        decided_at_unix_nanos=taken.at,
+        decided_at_unix_nanos=taken.decided or taken.at,
         cycle=taken.cycle,
         kind=action_kind(taken.kind),
         machine_id=taken.machine,
@@ -181,7 +181,7 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
         fingerprint=taken.fingerprint,
         group=taken.group,
         reason=taken.reason,
-        beat=_beat(taken),
+        beat=beaten(taken),
         grace_seconds=taken.grace_seconds,
         outcome=taken.outcome,
         error=taken.detail if taken.outcome != Outcome.SUCCESS else "",
@@ -194,18 +194,11 @@ def action_view(taken: ActionTaken, record: Record | None) -> shardread_pb2.Acti
     return made
 
 
-def _beat(taken: ActionTaken) -> str:
-    """What it was better than: a lower priority, or the price of things as they were."""
-    if taken.preemptor_priority:
-        return f"priority below {taken.preemptor_priority}"
-    return taken.detail if taken.outcome == Outcome.SUCCESS else ""
-
-
 def operation_view(operation: Operation) -> shardread_pb2.ActionView:
     """An action that is still being carried out: it has no outcome yet."""
     record = operation.machine
     return shardread_pb2.ActionView(
-        decided_at_unix_nanos=operation.began,
+        decided_at_unix_nanos=operation.decided or operation.began,
         cycle=operation.cycle,
         kind=action_kind(operation.kind.name),
         provider=record.provider,

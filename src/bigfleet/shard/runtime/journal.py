@@ -7,6 +7,7 @@ only make the shard more cautious, so nothing else is kept here: machines come f
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -40,11 +41,11 @@ class JournalFile:
         try:
             self._db = _opened(self.path)
             self.state = self._begun(shard_id, max(least, _legacy_epoch(data_dir / LEGACY_EPOCH) + 1))
-        except (sqlite3.Error, JournalError) as error:
+        except (sqlite3.Error, OSError, ValueError, JournalError) as error:
             self._lock.close()
             if isinstance(error, JournalError):
                 raise
-            raise JournalError(f"journal {self.path} cannot be used: {error}") from error
+            raise JournalError(f"journal {self.path} cannot be used: {error}; {_advice(error)}") from error
 
     @property
     def epoch(self) -> int:
@@ -59,10 +60,14 @@ class JournalFile:
                     self._db.execute("DELETE FROM rows WHERE kind = ? AND key = ?", (int(table), key))
                 else:
                     self._db.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (int(table), key, value))
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            # A full disk has rolled back by itself; that there is nothing left to do must not hide why.
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise JournalError(f"journal {self.path} cannot be written: {error}; {_advice(error)}") from error
             raise
-        self._db.execute("COMMIT")
 
     def close(self) -> None:
         self._db.close()
@@ -85,6 +90,18 @@ class JournalFile:
         self._db.execute("COMMIT")
         known = {int(table) for table in Table}
         return JournalState(epoch, {(Table(kind), key): value for kind, key, value in rows if kind in known})
+
+
+def _advice(error: Exception) -> str:
+    """What a person can do about it."""
+    said = str(error).lower()
+    if "full" in said or "no space" in said:
+        return "make room on its disk, then start again: nothing was half-written"
+    if "not a database" in said or "malformed" in said or isinstance(error, ValueError):
+        return "it is not a journal or is damaged; move it away and start again, the shard only becomes more cautious"
+    if "readonly" in said or "unable to open" in said or "permission" in said:
+        return "let this user write it, or give another --data-dir"
+    return "mend it, or move it away and start again: the shard only becomes more cautious"
 
 
 def milliseconds() -> int:

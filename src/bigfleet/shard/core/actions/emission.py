@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
 from bigfleet.model.machine import PASSAGES
@@ -53,6 +54,27 @@ class ActionTaken(Struct, frozen=True):
     preemptor_priority: int
     outcome: Outcome
     detail: str = ""
+    # When it was decided (`at` is when it ended), and its place among all that ended.
+    decided: int = 0
+    number: int = 0
+
+
+_BEATEN = {
+    "Bootstrap": "buying another machine: this one was free",
+    "Provision": "waiting: no free machine fits",
+    "Reclaim": "keeping it: its cluster is served without it",
+    "Delete": "keeping it idle: nobody asked for it in time",
+}
+
+
+def beaten(taken: ActionTaken) -> str:
+    """What a decision was preferred to."""
+    if taken.preemptor_priority:
+        return f"priority below {taken.preemptor_priority}"
+    if taken.detail and taken.outcome == Outcome.SUCCESS:
+        # A move's: what it saves.
+        return taken.detail
+    return _BEATEN.get(taken.kind, "leaving it where it is")
 
 
 class Emission:
@@ -67,6 +89,7 @@ class Emission:
         self._placement = placement
         self._consolidation = consolidation
         self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
+        self._ended = 0
 
     def carry_out(self, executor: Executor, actions: Sequence[Action], cycle: int) -> None:
         """Begin what still applies; tell what the rails kept back."""
@@ -140,6 +163,7 @@ class Emission:
                 operation.preemptor_priority,
                 outcome,
                 detail or operation.note,
+                operation.decided or operation.began,
             )
         )
         self._consolidation.ended(operation, outcome)
@@ -191,6 +215,7 @@ class Emission:
                 cycle=cycle,
                 voluntary=action.voluntary,
                 note=self._consolidation.begun(action, record),
+                decided=self._state.now,
             )
         )
         return True
@@ -287,8 +312,9 @@ class Emission:
         )
 
     def _audit(self, taken: ActionTaken) -> None:
+        self._ended += 1
+        taken = replace(taken, number=self._ended, decided=taken.decided or taken.at)
         self.last.append(taken)
-        beaten = f"for priority {taken.preemptor_priority}" if taken.preemptor_priority else ""
         self._state.turn.emit(
             Audit(
                 taken.cycle,
@@ -298,7 +324,7 @@ class Emission:
                 taken.reason,
                 taken.grace_seconds,
                 taken.outcome,
-                taken.detail or beaten,
+                taken.detail or f"beat {beaten(taken)}",
             )
         )
 

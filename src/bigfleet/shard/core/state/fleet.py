@@ -1,15 +1,15 @@
 """The machines a shard knows: one slotted record each, running counts, and the changes owed to the engine.
 
 A machine's identity is (provider, id). Its *key*, the name the engine, sessions, logs and people use, is the plain
-id; a machine whose id another provider already took is `provider/id`. Half a million records must fit beside the
-engine, so what repeats (shapes, stamps, cluster names) is interned and what is rare lives elsewhere. Nothing here
-decides anything.
+id with the first provider of the configuration and `provider/id` with every other one: it depends on nothing that
+happens, so it is the same after every restart. Half a million records must fit beside the engine, so what repeats
+(shapes, stamps, cluster names) is interned and what is rare lives elsewhere. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -111,7 +111,8 @@ class Interned(Generic[T]):
 class Fleet:
     """All records by key, with counts kept as they change."""
 
-    def __init__(self) -> None:
+    def __init__(self, providers: Sequence[str] = ()) -> None:
+        self._providers = tuple(providers)
         self.machines: dict[str, Record] = {}
         self.bound: dict[str, dict[str, None]] = {}
         self.by_provider: Counter[str] = Counter()
@@ -143,8 +144,11 @@ class Fleet:
         return record if record is not None and record.shape.provider == provider and record.id == id else None
 
     def key_for(self, provider: str, id: str) -> str:
-        """The key a machine not known yet gets."""
-        return f"{provider}/{id}" if id in self.machines else id
+        """The key of a machine, whoever was listed first; no two machines have one."""
+        if len(self._providers) < 2 or provider not in self._providers:
+            return f"{provider}/{id}" if id in self.machines else id
+        plain = provider == self._providers[0] and id.partition("/")[0] not in self._providers
+        return id if plain else f"{provider}/{id}"
 
     def add(
         self,

@@ -77,6 +77,7 @@ class Operation(Struct, eq=False):
     preemptor_priority: int = 0
     reason: str = ""
     cycle: int = 0
+    decided: int = 0
     began: int = 0
     stage: Stage = Stage.NEW
     number: int = 0

@@ -27,7 +27,7 @@ class ShardState:
         # The instant of the running turn, for all parts to read.
         self.now = 0
         self.timers = Timers()
-        self.fleet = Fleet()
+        self.fleet = Fleet(config.providers)
         self.fencing = Fencing(config.id, boot.epoch)
         self.sessions = Sessions(self.turn, self.fencing, config.outbox_limit)
         self.operations = Operations()
