@@ -226,6 +226,10 @@ class Engine:
     ) -> dict[str, RollupOutcome]:
         moved = self._give_back()
         catalog, fleet = self.catalog, self.fleet
+        # As long as nobody reports placement nobody pays for it.
+        heard = self.nodes.heard or (demand is not None and _reports(demand))
+        if heard and not self.nodes.heard:
+            self.nodes.know(np.nonzero(self.demand.store.c.ready[: len(fleet.clusters)])[0])
         rollups = self.demand.apply(demand, policy, now, rejected) if demand is not None else {}
         stale = not catalog.keys_are_current()
         if stale:
@@ -243,7 +247,7 @@ class Engine:
         if machines is not None and len(machines):
             fleet.apply(machines, now, rejected)
             self.nodes.follow()
-        if demand is not None:
+        if demand is not None and heard:
             self.nodes.take_over(demand, rollups, now, rejected)
         self.demand.cover_clusters()
         if self.nodes.heard:
@@ -376,7 +380,7 @@ class Engine:
         )
         w = counted.open(
             self._world, self.catalog, self.fleet, self.demand, self.nodes, policy, conditions, self._standing,
-            self._fresh, closing, empty,
+            self._giving.published(self.catalog, policy.placement), self._fresh, closing, empty,
         )  # fmt: skip
         for is_turn, first, last in runs(self._ranks(w, order), self._ranks(w, counted.entries)):
             if is_turn:
@@ -788,6 +792,10 @@ def _all_of(moves: tuple[Move, ...]) -> tuple[str, ...]:
 
 def _nobody(_name: str) -> None:
     """Whom the engine tells about its phases when no probe was given."""
+
+
+def _reports(demand: DemandBatch) -> bool:
+    return bool(demand.reports) or any(rollup.counted is not None for rollup in demand.rollups)
 
 
 def _nothing(machines: MachineBatch | None, demand: DemandBatch | None) -> bool:

@@ -194,6 +194,8 @@ class Universes(View):
 
 @view
 class Book(View):
+    """`most_left` is by cluster and resource: no open remainder has more left."""
+
     t: Turns
     q: Portions
     lots: Lots
@@ -213,6 +215,7 @@ class Book(View):
     machine: I4
     mark: U1
     remainders: I4
+    most_left: I8M
     whole: I4
     reopen: I4
     con_first: I4

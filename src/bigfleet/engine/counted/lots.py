@@ -130,7 +130,10 @@ def usable(w: World, b: Book, rules: PlacementRules, t: int, q: int, which: int,
     """Lots that hold a unit of a portion, in the order in which they are used, in `s.lot`; how many."""
     cluster = b.t.cluster[t]
     found = 0
-    if which & REMAINDERS:
+    if which & REMAINDERS and _may_fit(b, cluster, q):
+        width = b.lots.left.shape[1]
+        for d in range(width):
+            b.s.left[1, d] = 0
         before = -1
         at = b.remainders[cluster]
         while at >= 0:
@@ -142,9 +145,13 @@ def usable(w: World, b: Book, rules: PlacementRules, t: int, q: int, which: int,
                 else:
                     b.lots.next[before] = after
             else:
+                for d in range(width):
+                    b.s.left[1, d] = max(b.s.left[1, d], b.lots.left[at, d])
                 found = _look(w, b, rules, t, q, at, key, dom, found)
                 before = at
             at = after
+        for d in range(width):
+            b.most_left[cluster, d] = b.s.left[1, d]
     if which & WHOLE:
         at = b.whole[cluster]
         while at >= 0:
@@ -161,6 +168,15 @@ def usable(w: World, b: Book, rules: PlacementRules, t: int, q: int, which: int,
         sort[ANSWER] = _earlier(w, b, sort[LATER], sort[EARLIER])
     b.meta[FOUND] = found
     return found
+
+
+@inner
+def _may_fit(b: Book, cluster: int, q: int) -> bool:
+    """Whether some remainder could hold a unit: most are left because nothing fits them any more."""
+    for d in range(b.q.unit.shape[1]):
+        if b.q.unit[q, d] > b.most_left[cluster, d]:
+            return False
+    return True
 
 
 @inner
@@ -293,6 +309,7 @@ def open_remainder(w: World, b: Book, rules: PlacementRules, lot: int) -> None:
     room_into(w, b, cluster, b.lots.cls[lot], b.s.left, 1)
     for d in range(b.lots.left.shape[1]):
         have = b.s.left[1, d]
+        b.most_left[cluster, d] = max(b.most_left[cluster, d], b.lots.left[lot, d])
         if have > 0:
             here = b.lots.left[lot, d] * 1000 // have
             if slack < 0 or here < slack:

@@ -64,6 +64,7 @@ from bigfleet.engine.results import NeedKey
 
 if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog
+    from bigfleet.engine.catalog.published import Published
     from bigfleet.engine.demand.demand import Demand
     from bigfleet.engine.fleet.fleet import Fleet
     from bigfleet.engine.nodes.nodes import Nodes
@@ -89,7 +90,7 @@ class CountedStep:
         self.believed: dict[int, bool] = {}
         # Turns whose cluster may acquire at all; a gang that rests may not.
         self.hopes: NDArray[np.bool_] = np.zeros(len(lacking.entries), bool)
-        self.turn_of: dict[int, int] = {}
+        self._turn_of: dict[int, int] | None = None
         self._taken_by: dict[int, tuple[int, int, int]] | None = None
 
     # ---- beginning -------------------------------------------------------------------------------------------------
@@ -104,6 +105,7 @@ class CountedStep:
         policy: Policy,
         conditions: Conditions,
         standing: Standing,
+        published: Published,
         fresh: NDArray[np.bool_],
         closing: NDArray[np.int32],
         empty: NDArray[np.int32],
@@ -115,8 +117,7 @@ class CountedStep:
         catalog.rank_domains()
         w = world()
         count, width, now = len(self.entries), w.rows.unit.shape[1], self.rules.now
-        self.turn_of = {entry: turn for turn, entry in enumerate(self.entries.tolist())}
-        kinds = kinds_of(catalog, w, demand.descending)
+        kinds = kinds_of(catalog, w, published, demand.descending)
         self.believed = self._believe(w, kinds, catalog, fleet, demand, nodes, policy)
         heard = np.zeros(len(w.c.start), np.uint8)
         heard[self.lacking.clusters] = [fresh[c] and self.believed[c] for c in self.lacking.clusters.tolist()]
@@ -151,6 +152,7 @@ class CountedStep:
             fill_portion=zeros(4 * count + self.rules.riders + 16),
             fill_n=np.zeros(4 * count + self.rules.riders + 16, np.int64),
             machine=zeros(machines), mark=np.zeros(len(fleet.v.state), np.uint8),
+            most_left=np.zeros((len(w.c.start), width), np.int64),
             remainders=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
             con_first=zeros(1), con_last=zeros(1), con_block=zeros(1),
             reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8), dropped=zeros(16), dropped_cell=zeros(16),
@@ -353,13 +355,24 @@ class CountedStep:
         rank = np.full(5, -1)
         rank[[REOPEN, PAID_EMPTY, PAID_IDLE, BUY]] = (0, 1, 2, 3)
         mine = rank[tier] >= 0
-        tier, turn, slot = tier[mine], turn[mine], slot[mine]
-        order = np.lexsort((rank[tier], turn))
+        if not mine.all():
+            tier, turn, slot = tier[mine], turn[mine], slot[mine]
+        places = turn.astype(np.int64) * 4 + rank[tier]
+        if (places[1:] >= places[:-1]).all():
+            return tier, slot, turn
+        order = np.argsort(places, kind="stable")
         return tier[order], slot[order], turn[order]
 
     def busy(self) -> set[int]:
         """Machines that were reopened, or taken from other clusters."""
         return set(np.nonzero(self.book.mark & SPARED)[0].tolist())
+
+    @property
+    def turn_of(self) -> dict[int, int]:
+        """Turns by entry."""
+        if self._turn_of is None:
+            self._turn_of = {entry: turn for turn, entry in enumerate(self.entries.tolist())}
+        return self._turn_of
 
     @property
     def taken_by(self) -> dict[int, tuple[int, int, int]]:

@@ -22,7 +22,6 @@ from bigfleet.engine.giving_back.weighing import (
     CLOSED,
     CLOSING,
     OPEN,
-    UNKNOWN,
     WORD,
     Allowed,
     Weighed,
@@ -84,6 +83,9 @@ class Consolidation:
         self._device = np.array([is_device(name) for name in catalog.resources] or [False], np.uint8)
         self._classes = self._priced()
         self._loads = nodes.loads.v
+        self._mask_of = np.zeros(len(nodes.loads.refs), np.int32)
+        self._looked_at = np.zeros(len(nodes.loads.refs), np.int32)
+        self._passes = 0
         self._rules = WeighRules(now, placement.settle_ns, placement.closing_ns, self._pods)
 
     def run(self, cluster: int, *, acquire: bool, configured: int, recent: int, evictions: int) -> Passed:
@@ -201,11 +203,12 @@ class Consolidation:
         cons, places = np.unique(w.p.con[profiles], return_inverse=True)
         bits_of[numbers] = places
         apart_of[numbers] = (w.p.same[profiles] != -1) | (w.p.spread[profiles] != -1)
+        self._passes += 1
         words = max(1, -(-catalog.class_count // WORD))
         return Allowed(
             bits_of=bits_of, apart_of=apart_of, bits=_packed(w.match[cons][:, : catalog.class_count], words),
-            mask_of=np.full(len(loads.refs), UNKNOWN, np.int32), mask=np.zeros((size + 1, words), np.int64),
-            apart=np.zeros(size + 1, np.uint8),
+            mask_of=self._mask_of, looked_at=self._looked_at, mask=np.zeros((size + 1, words), np.int64),
+            apart=np.zeros(size + 1, np.uint8), meta=np.array([self._passes], np.int64),
         )  # fmt: skip
 
 

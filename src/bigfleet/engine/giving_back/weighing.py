@@ -22,8 +22,8 @@ from bigfleet.engine.nodes.loads import Loads
 from bigfleet.engine.nodes.reports import EMPTY, PINNED, READY, Reports, is_seen
 from bigfleet.engine.nodes.sessions import NEVER, Sessions
 
-# Values of `Allowed.mask_of` before a load was looked at, and of one whose pods may not move.
-UNKNOWN, FIXED = -2, -1
+# Instead of a row of bits: pods that may not move.
+FIXED = -1
 # Places in `meta` of what was weighed.
 OPEN, CLOSED, CLOSING, MASKS = 0, 1, 2, 3
 WORD = 64
@@ -41,14 +41,17 @@ class WeighRules(NamedTuple):
 @view
 class Allowed(View):
     """What a cluster's profiles allow: by fingerprint of loads its row of `bits` (-1: no row in force asks for it) and
-    whether its pods are placed apart; by load the row of `mask` its fingerprints have in common."""
+    whether its pods are placed apart; by load the row of `mask` its fingerprints have in common (FIXED: its pods may
+    not move), as far as `looked_at` is the pass of `meta[0]`."""
 
     bits_of: I4
     apart_of: U1
     bits: I8M
     mask_of: I4
+    looked_at: I4
     mask: I8M
     apart: U1
+    meta: I8
 
 
 @view
@@ -135,8 +138,9 @@ def _takes_part(
 @inner
 def _mask(loads: Loads, a: Allowed, w: Weighed, load: int) -> int:
     """The row of classes on which all profiles of a load may run, or FIXED."""
-    if a.mask_of[load] != UNKNOWN:
+    if a.looked_at[load] == a.meta[0]:
         return a.mask_of[load]
+    a.looked_at[load] = a.meta[0]
     a.mask_of[load] = FIXED
     if loads.grouped[load] != 0 or loads.count[load] == 0:
         return FIXED

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 import numba
 from llvmlite import ir
 from numba.core import cgutils, config, types
+from numba.core.codegen import CPUCodeLibrary
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -57,13 +58,32 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     def resolve_compiled(args: Any, kws: Any) -> Any:
         # Otherwise every mix of int32 and int64 arguments would be compiled as a function of its own.
         if not dispatcher.overloads:
-            dispatcher.compile(_signature(function))
+            _UNFINISHED.append(None)
+            try:
+                dispatcher.compile(_signature(function))
+            finally:
+                _UNFINISHED.pop()
             dispatcher.disable_compile()
         return resolve(args, kws)
 
     dispatcher.get_call_template = resolve_compiled
     made: Callable[P, R] = dispatcher
     return made
+
+
+# One element per piece that is being compiled: a piece may need another.
+_UNFINISHED: list[None] = []
+_OPTIMIZED = CPUCodeLibrary._optimize_final_module
+
+
+def _optimize_kernels(library: Any) -> None:
+    """Leaves the optimizing of pieces to the kernels they become part of: Numba would optimize each piece with all the
+    pieces below it, and every kernel once more, which takes twice as long."""
+    if not _UNFINISHED:
+        _OPTIMIZED(library)
+
+
+CPUCodeLibrary._optimize_final_module = _optimize_kernels
 
 
 def _no_prefetch(_column: NDArray[Any], _at: int) -> None:

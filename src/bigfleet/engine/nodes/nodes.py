@@ -82,6 +82,11 @@ class Nodes:
                 len(changed),
             )  # fmt: skip
 
+    def know(self, clusters: NDArray[np.int64]) -> None:
+        """Clusters that had sent a roll-up before anybody reported: until then nothing here was told."""
+        self._sessions.cover(int(clusters.max(initial=-1)) + 1)
+        self.s.known[clusters] = 1
+
     def take_over(
         self, batch: DemandBatch, outcomes: Mapping[str, RollupOutcome], now: int, rejected: dict[str, int]
     ) -> None:

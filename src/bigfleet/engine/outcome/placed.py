@@ -94,6 +94,8 @@ def acquired(w: World, fleet: Fleet, counted: CountedStep | None, sums: Acquisit
     mine.cluster[taken] = fleet.v.cluster[slot[taken]]
     mine.grace[taken] = policy.reclaim_grace_seconds
     mine.voluntary[taken] = True
+    if not len(found.kind):
+        return mine
     both = joined((found, mine))
     e, entries = w.e, both.entry
     keys = (e.seq[entries], w.c.rank[e.cluster[entries]], e.arrival[entries], w.p.precedence[e.prof[entries]])

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.counted.belief import value_of
 from bigfleet.engine.counted.book import HOST
-from bigfleet.engine.counted.kinds import kinds_of
 from bigfleet.engine.counted.standing import seen_left
 from bigfleet.engine.demand.rows import GANG, PARKED, SPREAD
 from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
@@ -172,7 +171,8 @@ class UnitOutcome:
         if not len(chances) or dollars == 0.0 or not chances.any():
             return False
         worst = float(chances.max()) * dollars
-        kinds = kinds_of(catalog, w, self.demand.descending)
+        assert self.step is not None
+        kinds = self.step.book.kinds
         pods = catalog.resource("pods")
         return np.isinf(worst) or any(
             worst > self.risk_limit * value_of(w, kinds.alive, kinds.pods, catalog.class_count, pods, entry, part)

@@ -1,0 +1,189 @@
+"""The promised shapes as counted rows of clusters that report placement. What changes in a cycle is drawn after the
+step before; entries after merging stand beside needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from bench.engine.columns import machine_batch, number_ids, rollup
+from bench.engine.large import CPU_MEMORY, GIB, pinned, shape
+from bench.engine.loop import CONFIGURED, IDLE, SPECULATIVE
+from bench.engine.workload import Feed, ShapeSpec, Workload
+from bigfleet.engine.batches import NONE, DemandBatch, Rollup, Stamp
+from bigfleet.engine.placement import Counted, Load, NodeBatch
+from bigfleet.engine.results import ActionKind
+from bigfleet.model.profile import Profile
+
+NOBODY = (Load(),)
+
+
+def counted(
+    name: str,
+    profiles: list[Profile],
+    profile: NDArray[np.int64],
+    unit: NDArray[np.int64],
+    count: NDArray[np.int32],
+    stranded: NDArray[np.int32],
+    version: int,
+) -> Rollup:
+    made = rollup(name, profiles, profile, CPU_MEMORY, unit * count[:, None].astype(np.int64), unit)
+    return structs.replace(made, counted=Counted(count, count - stranded, stranded, version))
+
+
+def reports(name: str, numbers: NDArray[np.int64], used: NDArray[np.int64], version: int) -> NodeBatch:
+    count = len(numbers)
+    none = np.zeros(count, np.bool_)
+    return NodeBatch(
+        cluster=name,
+        ids=number_ids(numbers),
+        resources=CPU_MEMORY,
+        ready=np.ones(count, np.bool_),
+        empty=none,
+        removable=none,
+        pinned=none,
+        max_pod_priority=np.full(count, 1000, np.int32),
+        used=used,
+        allocatable=np.zeros((count, 2), np.int64),
+        reclamation_dollars=np.zeros(count),
+        interruption_dollars=np.zeros(count),
+        closing_since=np.zeros(count, np.int64),
+        mirror_version=np.full(count, version, np.int64),
+        load=np.zeros(count, np.int32),
+        loads=NOBODY,
+    )
+
+
+def steady(clusters: int = 50, per_cluster: int = 10_000, rows: int = 1000, profiles: int = 500) -> Workload:
+    """All machines bound and reported; each cluster has ten rows of a few stranded units, which are bought for."""
+    dice = np.random.default_rng(14)
+    shapes = [
+        shape(f"type-{t:03d}", f"zone-{z}", 16_000, 64 * GIB, price=0.5 + t * 0.01, capacity_type=3)
+        for t in range(5)
+        for z in range(3)
+    ]
+    names = [f"cluster-{c:03d}" for c in range(clusters)]
+    bound, free = clusters * per_cluster, 20_000
+    number = np.arange(bound + free, dtype=np.int64)
+    state = np.where(number < bound, CONFIGURED, SPECULATIVE).astype(np.uint8)
+    cluster = np.where(number < bound, number // per_cluster, NONE).astype(np.int32)
+    stamp = np.where(number < bound, 0, NONE).astype(np.int32)
+    pool = [pinned([f"type-{p % 5:03d}"], 1000 + p) for p in range(profiles)]
+    row = np.arange(rows, dtype=np.int64)
+    unit = np.stack([1000 + 250 * (row % 29), (1 + row % 13) * GIB], axis=1)
+    count = np.full(rows, 10 * per_cluster // rows, np.int32)
+
+    def asked(c: int, version: int) -> Rollup:
+        stranded = np.zeros(rows, np.int32)
+        stranded[dice.choice(rows, 10, replace=False)] = dice.integers(1, 5, 10)
+        return counted(names[c], pool, row % profiles, unit, count, stranded, version)
+
+    def used(size: int) -> NDArray[np.int64]:
+        cpu = dice.integers(8_000, 14_000, size)
+        return np.stack([cpu, cpu * 4 * GIB // 1000], axis=1)
+
+    def feeds() -> Iterator[Feed]:
+        version = 1
+        while True:
+            version += 1
+            c = version % clusters
+            changed = np.sort(dice.choice(per_cluster, 500, replace=False)) + c * per_cluster
+            yield Feed(
+                demand=DemandBatch(
+                    rollups=(asked(c, version),),
+                    confirmed=tuple((name, version) for name in names if name != names[c]),
+                    reports=(reports(names[c], changed, used(500), version),),
+                )
+            )
+
+    return Workload(
+        lambda: machine_batch(
+            number, state, (number % 15).astype(np.int32), shapes, cluster, names, stamp, [Stamp(1000)]
+        ),
+        DemandBatch(
+            rollups=tuple(asked(c, 1) for c in range(clusters)),
+            reports=tuple(
+                reports(name, np.arange(c * per_cluster, (c + 1) * per_cluster), used(per_cluster), 1)
+                for c, name in enumerate(names)
+            ),
+        ),
+        feeds,
+        {
+            "machines": len(number),
+            "clusters": clusters,
+            "needs": int(count.sum()) * clusters,
+            "entries": rows * clusters,
+            "profiles": profiles,
+            "classes": len(shapes),
+            "per_cycle": f"a roll-up of {rows} rows, ten of them stranded in part; 500 node reports; "
+            f"{clusters - 1} roll-ups confirmed; {10 * clusters} entries lack room",
+        },
+        check=lambda result: None if len(result.actions) else "nothing was bought",
+    )
+
+
+def reprovision(machines: int = 500_000, clusters: int = 50, profiles: int = 500) -> Workload:
+    """Everything idle and every unit stranded: roll-ups arrive and the whole fleet is bound in the timed step."""
+    shapes = [shape(f"type-{t}", f"zone-{z}", 16_000, 64 * GIB, price=1.0) for t in range(5) for z in range(3)]
+    number = np.arange(machines, dtype=np.int64)
+    names = [f"cluster-{c:03d}" for c in range(clusters)]
+    pool = [pinned([f"type-{p % 5}"], 1000 + p) for p in range(profiles)]
+    rows = 2 * profiles
+    row = np.arange(rows, dtype=np.int64)
+    unit = np.stack([9_000 + 10 * (row // profiles) * 500, np.full(rows, 20 * GIB)], axis=1)
+    each = machines // clusters // rows
+    stranded = np.full(rows, each, np.int32)
+
+    def asked(version: int, some: NDArray[np.int32]) -> DemandBatch:
+        return DemandBatch(
+            rollups=tuple(counted(name, pool, row % profiles, unit, stranded, some, version) for name in names)
+        )
+
+    def feeds() -> Iterator[Feed]:
+        version = 1
+        while True:
+            version += 1
+            yield Feed(demand=asked(version, stranded))
+
+    return Workload(
+        lambda: machine_batch(
+            number, np.full(machines, IDLE, np.uint8), (number % 5 * 3 + number // 5 % 3).astype(np.int32), shapes
+        ),
+        asked(1, stranded),
+        feeds,
+        {
+            "machines": machines,
+            "clusters": clusters,
+            "needs": machines,
+            "entries": rows * clusters,
+            "profiles": profiles,
+            "classes": len(shapes),
+            "per_cycle": f"after an untimed reset, {clusters} roll-ups of {rows} rows and {machines} bindings",
+        },
+        reset=True,
+        check=lambda result: (
+            None if int((result.actions.kind == ActionKind.BOOTSTRAP).sum()) == machines else "bindings missing"
+        ),
+    )
+
+
+SHAPES = (
+    ShapeSpec(
+        "units-steady-500k",
+        steady,
+        "500,000 bound machines of 50 clusters that report placement, 500 entries lack room",
+        "none",
+        limit_ms=10.0,
+    ),
+    ShapeSpec(
+        "units-reprovision-500k",
+        reprovision,
+        "500,000 idle machines, 500,000 stranded units in 50,000 counted rows bound in one cycle",
+        "none",
+        limit_ms=150.0,
+    ),
+)
