@@ -590,6 +590,7 @@ class Engine:
         if placed is not None:
             part_of, entry_of = self._age_units(w, counted, clusters, rules.now, part_of, entry_of)
             if counted is not None:
+                timer = min(timer, rules.now + policy.cycle_ns) if counted.hopeless else timer
                 order = in_order(self._ranks(w, np.concatenate((order, counted.entries))), order, counted.entries)
         if len(part_of) or found[PARKING]:
             timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))

@@ -369,3 +369,37 @@ def test_evictions_are_earned_by_pods_that_stay() -> None:
     cluster.start(3, 1)
     world.run(20 * MINUTE)
     assert world.core.placement.evictions.allowed() == (("c", 1),)
+
+
+def test_demand_that_returns_takes_back_a_drain_of_its_own_cluster() -> None:
+    world = placing()
+    world.provider.several(4, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    cluster.evict_after = 300.0
+    cluster.start(2, 3)
+    world.run(11 * MINUTE)
+    cluster.stop(1, 3)
+    until(world, lambda: bool(cluster.of(ev.ReclaimInstruction)))
+    [machine] = cluster.of(ev.ReclaimInstruction)[0].nodes
+    cluster.start(1, 3)
+    world.run(MINUTE)
+    assert world.state_of(machine) == S.CONFIGURED and not cluster.waiting
+    assert world.outcomes("Reclaim") == {"cancelled": 1}
+    assert world.provider.counts.total() == 4, "two were created and configured, and nothing else"
+
+
+def test_a_new_stream_is_believed_only_once_it_has_told_everything() -> None:
+    world = placing()
+    world.provider.several(6, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    cluster.start(4, 3)
+    world.run(3 * MINUTE)
+    for _ in range(6):
+        cluster.disconnect("network")
+        world.run(7)
+        cluster.connect()
+        world.run(13)
+    assert not cluster.waiting
+    assert len(world.provider.configured("c")) == 4 and not cluster.of(ev.ReclaimInstruction)
+    streams = [step.demand.streams for step in world.steps if step.demand is not None and step.demand.streams]
+    assert streams == [("c",)] * 7

@@ -91,6 +91,8 @@ class CountedStep:
         # Turns whose cluster may acquire at all; a gang that rests may not.
         self.hopes: NDArray[np.bool_] = np.zeros(len(lacking.entries), bool)
         self._turn_of: dict[int, int] | None = None
+        # Some gang is hopeless: it will rest, or be tried again, a cycle from now at the earliest.
+        self.hopeless = False
         self._taken_by: dict[int, tuple[int, int, int]] | None = None
 
     # ---- beginning -------------------------------------------------------------------------------------------------
@@ -401,6 +403,7 @@ class CountedStep:
         took = np.bincount(b.bought.turn[:made][mine], weights=b.bought.n[:made][mine], minlength=count)
         gangs = self.hopes & (w.e.kind[self.entries] == GANG)
         stuck = np.nonzero(gangs & (lacking != 0) & (b.t.ok[:count] == 0) & (took[:count] == 0))[0]
+        self.hopeless = bool(len(stuck))
         entries = self.entries[stuck]
         since = w.e.parked_since[entries].copy()
         clear_parking(w, clusters)

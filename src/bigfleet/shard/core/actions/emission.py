@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bigfleet.engine.results import Action, ActionKind, Disposition, Reason
+from bigfleet.engine.results import Action, ActionKind, Disposition, Reason, UnitParts
 from bigfleet.model.machine import PASSAGES
 from bigfleet.model.profile import Profile
+from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.events import Audit
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.contract.step_result import Verdicts
@@ -126,6 +127,9 @@ class Emission:
                 continue
             deficit, unit = verdict.deficit, parse_canonical(verdict.key.min_unit)
             overhead = self._demand.overhead(verdict.key.cluster)
+            if verdict.units is not None:
+                self._take_back_for_units(executor, verdict.units, profile, unit, overhead, mine)
+                continue
             for operation in list(mine):
                 if deficit.is_zero:
                     break
@@ -133,6 +137,31 @@ class Emission:
                     mine.remove(operation)
                     deficit = deficit.minus(operation.machine.shape.allocatable.minus(overhead))
                     executor.cancel_drain(operation)
+
+    def _take_back_for_units(
+        self,
+        executor: Executor,
+        units: UnitParts,
+        profile: Profile,
+        unit: Resources,
+        overhead: Resources,
+        drains: list[Operation],
+    ) -> None:
+        """Units that wait for a drain of their own cluster wait for nothing: its machines still have their nodes."""
+        wanted = units.missing + units.awaiting
+        for operation in list(drains):
+            if wanted <= 0:
+                break
+            record = operation.machine
+            report = self._placement.reports.on(record.key)
+            if report is None or not serves(record, profile, unit, overhead):
+                continue
+            left = record.shape.allocatable.minus(overhead).minus(Resources(dict(report.used)))
+            fits = min((left.get(name) // amount for name, amount in unit.items()), default=0)
+            if fits > 0:
+                drains.remove(operation)
+                wanted -= fits
+                executor.cancel_drain(operation)
 
     def ended(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """An operation is over: count it, audit it, remember it."""
