@@ -12,6 +12,7 @@ from bigfleet.wire import capacity_pb2, provider_pb2
 from bigfleet.wire import coordinator_pb2 as pb
 from tests.strategies.coordinator_process import OURS, Ack, Asked, Peer, coordinator
 from tools.processes import BIGFLEET, INTERPRETED, Program, free_address
+from tools.waiting import until
 
 EAGER = Policy(after=0, preempt_after=0, settle=0, cooldown=600 * SECOND, retry=1)
 KEY = "node.kubernetes.io/instance-type"
@@ -42,6 +43,16 @@ async def plan(asked: Asked, later: int = 0) -> None:
     tenure = asked.process.replica.tenure
     assert tenure is not None
     await tenure.plan(max(heard.at for heard in tenure.leader.heard.values()) + later)
+
+
+async def test_a_shortfall_that_becomes_old_enough_need_not_wait_for_the_interval(tmp_path: Path) -> None:
+    async with coordinator(tmp_path, policy=EAGER, rebalance_seconds=3600.0) as asked:
+        needy, rich = peers(asked, "needy", "rich")
+        await rich.obey(providers=["p"], summary=has(20))
+        await needy.obey(providers=["p"], shortfalls=[short()])
+        await until(lambda: asked.tables.transfers, what="a transfer is proposed")
+        (instruction,) = (await rich.obey(providers=["p"], summary=has(20))).instructions
+        assert instruction.transfer_ownership.to_shard_id == "needy"
 
 
 async def test_idle_machines_go_from_a_shard_that_has_them_to_one_that_is_short(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def folded(table: Rows[Shortfall] | Shorts) -> tuple[Short, ...]:
     if isinstance(table, Shorts):
         return table.items
     found = _of_batch(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
-    return tuple(sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode())))
+    return tuple(
+        sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode(), short.min_unit))
+    )
 
 
 def _listed(rows: Iterable[Shortfall]) -> list[Short]:

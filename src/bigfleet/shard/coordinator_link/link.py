@@ -102,6 +102,7 @@ class CoordinatorLink:
         self._deadline = deadline
         self._clock = clock
         self._reports = 0
+        self._something_to_tell = False
         self._soon = asyncio.Event()
         self._at = 0
         self._address = self._addresses[0]
@@ -118,10 +119,7 @@ class CoordinatorLink:
         try:
             while True:
                 self._soon.clear()
-                known = self._standing().ownership_version
-                await self.report()
-                standing = self._standing()
-                if standing.acks or standing.ownership_version != known:
+                if await self.report() and self._something_to_tell:
                     # Whoever asked waits for the answer, and a new table for being confirmed; once, so that one who
                     # asks for ever does not speed us up.
                     await self.report()
@@ -147,7 +145,9 @@ class CoordinatorLink:
             return False
         self._metrics.count("coordinator_reports_total", ("ok",))
         await self._poster.ask(answer_of(answer, [ack.instruction for ack in standing.acks]))
-        self._metrics.publish("coordinator_term", self._standing().highest_term)
+        since = self._standing()
+        self._something_to_tell = bool(since.acks) or since.ownership_version != standing.ownership_version
+        self._metrics.publish("coordinator_term", since.highest_term)
         return True
 
     async def _sent(self, standing: Standing) -> coordinator_pb2.ReportAck:

@@ -5,8 +5,9 @@ An answer tells of the clusters its report named. One nobody has bound yet is ju
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+
+import msgspec
 
 from bigfleet.shard.contract.coordination import ClusterBinding
 from bigfleet.shard.contract.events import JournalState, Table
@@ -27,7 +28,7 @@ class Bindings:
         self.referrals: dict[str, str] = {}
         row = boot.rows.get((Table.OWNERSHIP, ROW)) if state.config.with_coordinator else None
         if row is not None:
-            self._install(tuple(ClusterBinding(*map(str, each)) for each in json.loads(row)))
+            self._install(msgspec.json.decode(row, type=tuple[ClusterBinding, ...]))
 
     def receive(self, bindings: Iterable[ClusterBinding]) -> bool:
         """What an answer said; returns whether it changed anything."""
@@ -35,8 +36,7 @@ class Bindings:
         if told == self._known or not self._state.config.with_coordinator:
             return False
         self._install(told)
-        rows = [(each.cluster, each.shard, each.address) for each in told]
-        self._state.turn.write(Table.OWNERSHIP, ROW, json.dumps(rows))
+        self._state.turn.write(Table.OWNERSHIP, ROW, msgspec.json.encode(told).decode())
         return True
 
     def _install(self, bindings: tuple[ClusterBinding, ...]) -> None:

@@ -9,10 +9,10 @@ machines stay free, also after a restart, until they are asked for by name or th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Struct
 
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.machine import MachineState
@@ -57,8 +57,8 @@ class CrossDrains:
         self._kept: dict[tuple[str, str], int] = {}
         self._pending: dict[str, DrainFor] = {}
         for (table, key), row in sorted(boot.rows.items()):
-            if table == Table.OWNERSHIP and key.startswith(ROW):
-                self._enter(key.removeprefix(ROW), _read(row))
+            if table == Table.OWNERSHIP and key.startswith(ROW) and (taken := _read(row)) is not None:
+                self._enter(key.removeprefix(ROW), taken)
 
     def answer(self, transfer: str) -> tuple[tuple[str, str], ...] | None:
         """What a drain took, None if it was not decided yet."""
@@ -194,9 +194,12 @@ class CrossDrains:
             self._state.ask_for_cycle()
 
     def _journal(self, transfer: str) -> None:
-        self._state.turn.write(Table.OWNERSHIP, ROW + transfer, json.dumps(structs.asdict(self._taken[transfer])))
+        self._state.turn.write(Table.OWNERSHIP, ROW + transfer, msgspec.json.encode(self._taken[transfer]).decode())
 
 
-def _read(row: str) -> Taken:
-    found = json.loads(row)
-    return Taken(tuple((str(p), str(id)) for p, id in found["machines"]), int(found["until"]), bool(found["asked"]))
+def _read(row: str) -> Taken | None:
+    """A row that cannot be read is as good as none: the machines are used again a little early."""
+    try:
+        return msgspec.json.decode(row, type=Taken)
+    except msgspec.MsgspecError:
+        return None

@@ -8,14 +8,15 @@ more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
+import msgspec
+
+from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.contract.coordination import AckOutcome, LetGo, Phase, Selector
 from bigfleet.shard.contract.events import JournalState, Table
 from bigfleet.shard.core.coordination.ownership import Ownership
-from bigfleet.shard.core.machines.matching import attribute
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.state import ShardState
 
@@ -38,7 +39,7 @@ class Releases:
         self._notes: dict[str, tuple[Name, ...]] = {}
         for (table, key), row in sorted(boot.rows.items()):
             if table == Table.OWNERSHIP and key.startswith(ROW):
-                self._notes[key.removeprefix(ROW)] = tuple((str(each[0]), str(each[1])) for each in json.loads(row))
+                self._notes[key.removeprefix(ROW)] = msgspec.json.decode(row, type=tuple[Name, ...])
         for machines in self._notes.values():
             ownership.give_up(machines)
 
@@ -74,7 +75,7 @@ class Releases:
 
     def _note(self, transfer: str, machines: tuple[Name, ...]) -> None:
         self._notes[transfer] = machines
-        self._state.turn.write(Table.OWNERSHIP, ROW + transfer, json.dumps(machines))
+        self._state.turn.write(Table.OWNERSHIP, ROW + transfer, msgspec.json.encode(machines).decode())
         self._ownership.give_up(machines)
 
     def _named(self, asked: LetGo) -> list[Record] | None:
@@ -95,22 +96,25 @@ class Releases:
         return chosen
 
     def _selected(self, selector: Selector, wanted: MachineState) -> list[Record]:
-        """Free machines of a kind, those first that this shard would use last: the dearest, the latest ids."""
-        fits = [record for record in self._state.fleet.all() if self._fits(record, selector, wanted)]
-        fits.sort(key=lambda record: (record.shape.price, record.key), reverse=True)
-        return of_one_provider(fits)[: selector.count]
+        """Free machines of a kind, those first that this shard would use last: the dearest, the latest known.
 
-    def _fits(self, record: Record, selector: Selector, wanted: MachineState) -> bool:
-        shape = record.shape
+        Ends as soon as there are enough: a donor has tens of thousands, and somebody waits.
+        """
+        shapes = {id(shape): shape.price for shape in self._state.fleet.shapes() if _serves(shape, selector)}
+        chosen: list[Record] = []
+        for price in sorted(set(shapes.values()), reverse=True):
+            for record in reversed(self._state.fleet.machines.values()):
+                if len(chosen) == selector.count:
+                    return chosen
+                if record.state == wanted and record.owned and shapes.get(id(record.shape)) == price:
+                    same = not chosen or record.provider == chosen[0].provider
+                    if same and self._free(record, selector):
+                        chosen.append(record)
+        return chosen
+
+    def _free(self, record: Record, selector: Selector) -> bool:
         return (
-            record.state == wanted
-            and record.owned
-            and selector.instance_type in ("", shape.instance_type)
-            and selector.zone in ("", shape.zone)
-            and selector.provider in ("", shape.provider)
-            and shape.allocatable.covers(selector.min_unit)
-            and all(each.matches(attribute(record.key, shape, each.key)) for each in selector.requirements)
-            and self._state.operations.on(record.key) is None
+            self._state.operations.on(record.key) is None
             and not self._kept(record)
             and (bool(selector.provider) or self._unique(record))
         )
@@ -119,6 +123,17 @@ class Releases:
         """Whether the id alone names it."""
         others = (each for each in self._state.config.providers if each != record.provider)
         return all(self._state.fleet.find(each, record.id) is None for each in others)
+
+
+def _serves(shape: Shape, selector: Selector) -> bool:
+    """Asked once per shape: there may be hundreds of thousands of machines. Nobody asks for a host by name here."""
+    return (
+        selector.instance_type in ("", shape.instance_type)
+        and selector.zone in ("", shape.zone)
+        and selector.provider in ("", shape.provider)
+        and shape.allocatable.covers(selector.min_unit)
+        and all(each.matches(shape.label(each.key)) for each in selector.requirements)
+    )
 
 
 def of_one_provider(records: list[Record]) -> list[Record]:
