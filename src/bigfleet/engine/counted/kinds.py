@@ -1,4 +1,4 @@
-"""What the rules ask of classes beside price and room: whether the fleet has one, devices, `pods`, ownership (P8, P9)."""
+"""What the rules ask of classes beside price and room: whether the fleet has any, devices, `pods`, owners (P8, P9)."""
 
 from __future__ import annotations
 
