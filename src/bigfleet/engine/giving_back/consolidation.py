@@ -17,7 +17,7 @@ from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.catalog.published import Published, is_device
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.fleet.fleet import Fleet
-from bigfleet.engine.giving_back.other_room import FreeBlocks, Options, find_room, rooms
+from bigfleet.engine.giving_back.other_room import FreeBlocks, Options, find_rooms, rooms, weigh_moves
 from bigfleet.engine.giving_back.weighing import (
     CLOSED,
     CLOSING,
@@ -50,15 +50,6 @@ class Passed(NamedTuple):
     cluster: int
     moves: list[Moved]
     closes: list[int]
-
-
-class _Option(NamedTuple):
-    """A move that would pay, with the pods it evicts."""
-
-    gain: float
-    pods: int
-    old: tuple[int, ...]
-    block: int
 
 
 class Consolidation:
@@ -111,74 +102,55 @@ class Consolidation:
         return passed
 
     def _close(self, weighed: Weighed, allowed: Allowed, limit: int, passed: Passed) -> None:
+        """Worst first: what is removable, or would save enough elsewhere (P37)."""
         r, count = self._nodes.r, int(weighed.meta[OPEN])
-        options = made(Options, max(1, count), old=self._placement.move_size)
-        for at, node in enumerate(weighed.open[:count].tolist()):
-            if len(passed.closes) >= limit:
-                break
-            row = int(weighed.row[node])
-            if not r.flags[row] & REMOVABLE:
-                self._find_room(weighed, allowed, weighed.open, count, at, options)
-                if options.block[at] < 0 or not options.fraction[at] > self._placement.min_saving:
-                    continue
-            passed.closes.append(int(r.slot[row]))
+        options = self._find_rooms(weighed, allowed, weighed.open, count)
+        rows = weighed.row[weighed.open[:count]]
+        saves = (options.block[:count] >= 0) & (options.fraction[:count] > self._placement.min_saving)
+        closed = rows[saves | (r.flags[rows] & REMOVABLE != 0)]
+        passed.closes.extend(r.slot[closed[: max(0, limit)]].tolist())
 
     def _move(
         self, weighed: Weighed, allowed: Allowed, most: int, evictions: int, acquire: bool, passed: Passed
     ) -> None:
-        r, count = self._nodes.r, int(weighed.meta[CLOSED])
+        """The largest gain per evicted pod first, as far as evictions and moves allow (P39)."""
+        r, w, count, placement = self._nodes.r, self._w, int(weighed.meta[CLOSED]), self._placement
+        if most <= 0 or evictions <= 0 or not count:
+            return
+        options = (
+            self._find_rooms(weighed, allowed, weighed.closed, count)
+            if acquire
+            else _options(count, placement.move_size)
+        )
+        weigh_moves(
+            r, w.k, self._published, w.ids, weighed, weighed.closed, count, self._blocks, acquire,
+            placement.min_saving, placement.payback_ns / _HOUR, self._pods, options,
+        )  # fmt: skip
         gone: set[int] = set()
-        for option in self._options(weighed, allowed, count, acquire):
-            old = {int(weighed.row[node]) for node in option.old}
-            if gone & old or option.pods > evictions or len(old) > most:
+        for at in options.order[: int(options.meta[0])].tolist():
+            if most <= 0 or evictions <= 0:
+                break
+            old, pods = options.old[at, : int(options.count[at])].tolist(), int(options.pods[at])
+            if pods > evictions or len(old) > most or not gone.isdisjoint(old):
                 continue
-            new = -1
-            if option.block >= 0:
-                new = self._take(option.block)
+            new, block = -1, int(options.block[at])
+            if block >= 0:
+                new = self._take(block)
                 if new < 0:
                     continue
-            gone |= old
-            evictions -= option.pods
+            gone.update(old)
+            evictions -= pods
             most -= len(old)
-            passed.moves.append(Moved(tuple(int(r.slot[weighed.row[node]]) for node in option.old), new))
+            passed.moves.append(Moved(tuple(r.slot[weighed.row[old]].tolist()), new))
 
-    def _options(self, weighed: Weighed, allowed: Allowed, count: int, acquire: bool) -> list[_Option]:
-        """Moves that pay, the largest gain per evicted pod first."""
-        r, w, placement = self._nodes.r, self._w, self._placement
-        payback = placement.payback_ns / _HOUR
-        options = made(Options, max(1, count), old=placement.move_size)
-        found: list[tuple[float, bytes, _Option]] = []
-        for at, node in enumerate(weighed.closed[:count].tolist()):
-            old, block, saving, overlap = (node,), -1, float(weighed.cost[node]), 0.0
-            if not r.flags[weighed.row[node]] & REMOVABLE:
-                if not acquire:
-                    continue
-                self._find_room(weighed, allowed, weighed.closed, count, at, options)
-                block = int(options.block[at])
-                if block < 0 or not options.fraction[at] > placement.min_saving:
-                    continue
-                old, saving = tuple(options.old[at, : int(options.count[at])].tolist()), float(options.saving[at])
-                cls = int(self._blocks.cls[block])
-                if not self._blocks.unpaid[block]:
-                    overlap = float(w.k.price[cls]) * (int(self._published.boot[cls]) / _HOUR)
-            reclamation, pods = 0.0, 0
-            for each in old:
-                row = int(weighed.row[each])
-                reclamation += float(r.reclamation[row])
-                pods += max(1, int(r.used[row, self._pods]) if self._pods >= 0 else 0)
-            gain = saving * payback - reclamation - overlap
-            if gain > 0:
-                first = self._fleet.ids.text(int(r.slot[weighed.row[node]])).encode()
-                found.append((-(gain / pods), first, _Option(gain, pods, old, block)))
-        return [option for _, _, option in sorted(found)]
-
-    def _find_room(
-        self, weighed: Weighed, allowed: Allowed, nodes: NDArray[np.int32], count: int, at: int, options: Options
-    ) -> None:
-        find_room(
-            self._nodes.r, self._w.k, self._published, self._loads, allowed, self._w.ids, weighed, nodes, count, at,
-            self._blocks, self._placement.move_size, self._pods, self._device, options,
-        )  # fmt: skip
+    def _find_rooms(self, weighed: Weighed, allowed: Allowed, nodes: NDArray[np.int32], count: int) -> Options:
+        options = _options(count, self._placement.move_size)
+        if count:
+            find_rooms(
+                self._nodes.r, self._w.k, self._published, self._loads, allowed, self._w.ids, weighed, nodes, count,
+                self._blocks, self._placement.move_size, self._pods, self._device, options,
+            )  # fmt: skip
+        return options
 
     def _priced(self) -> NDArray[np.int32]:
         """Classes of the fleet with a price, cheapest room first, so that dear ones are dismissed early."""
@@ -210,6 +182,10 @@ class Consolidation:
             mask_of=self._mask_of, looked_at=self._looked_at, mask=np.zeros((size + 1, words), np.int64),
             apart=np.zeros(size + 1, np.uint8), meta=np.array([self._passes], np.int64),
         )  # fmt: skip
+
+
+def _options(count: int, size: int) -> Options:
+    return made(Options, max(1, count), old=size)
 
 
 def _weighed(size: int) -> Weighed:

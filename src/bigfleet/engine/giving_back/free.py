@@ -17,7 +17,7 @@ from bigfleet.engine.kernels.pool import Pool
 
 
 class FreePool:
-    """Blocks, cheapest first in `order`; what is taken is claimed in its cell."""
+    """Blocks; `order` has the cheapest first, those of one class together and by id. What is taken is claimed."""
 
     def __init__(self, w: World, fleet: Fleet, published: Published, dropped: NDArray[np.int32]) -> None:
         self._w, self._fleet = w, fleet
@@ -31,9 +31,13 @@ class FreePool:
         unpaid = (np.arange(count) < int(w.owners.used[OWNER_IDLE])) & (published.owned[cls] != 0)
         back = np.array([len(self._back.get(cell, ())) for cell in self._cells.tolist()], np.int32)
         left = (cells.count[self._cells] - cells.taken[self._cells] + back).astype(np.int32)
-        order = np.argsort(np.where(unpaid, 0.0, w.k.price[cls]), kind="stable").astype(np.int32)
+        least = np.ascontiguousarray(cells.least[self._cells])
+        texts = [text.encode() for text in fleet.ids.texts(least)]
+        by_id = np.empty(count, np.int64)
+        by_id[sorted(range(count), key=texts.__getitem__)] = np.arange(count)
+        order = np.lexsort((by_id, unpaid, cls, np.where(unpaid, 0.0, w.k.price[cls]))).astype(np.int32)
         self.blocks = FreeBlocks(
-            cls=cls, unpaid=unpaid.astype(np.uint8), least=np.ascontiguousarray(cells.least[self._cells]), left=left,
+            cls=cls, unpaid=unpaid.astype(np.uint8), least=least, left=left,
             order=order, room=np.zeros((max(1, count), w.k.alloc.shape[1]), np.int64),
         )  # fmt: skip
 
