@@ -137,6 +137,7 @@ def make_lots(
     b.meta[LOTS], b.meta[MEMBERS] = size, count
 
 
+@kernel
 def list_draining(w: World, b: Book, r: Reports, now: int, slots: I4) -> int:
     """Draining machines of reporting clusters that are reported empty and in time (tier c)."""
     found = 0
