@@ -1,4 +1,4 @@
-"""Scenarios for clusters that report placement: the rules keep their promises, and sums break them for what they miss."""
+"""Clusters that report placement: the rules keep what scenarios promise, and sums break it for what they miss."""
 
 from __future__ import annotations
 
