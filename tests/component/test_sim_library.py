@@ -7,7 +7,7 @@ from bigfleet.sim.report.report import render
 from bigfleet.sim.scenario.expectations import Configured
 from tests.strategies.pages import assert_self_contained
 
-SMALL = [name for name in library.shipped() if library.LARGE not in library.find(name).tags]
+SMALL = library.checked()
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -256,7 +256,7 @@ def _each(
 def _chosen(names: list[str] | None) -> list[str]:
     """The scenarios meant, every one of them readable: a typing error must not show after minutes of work."""
     if not names:
-        return [name for name in library.shipped() if library.LARGE not in library.find(name).tags]
+        return library.checked()
     for name in names:
         _found(name)
     return names

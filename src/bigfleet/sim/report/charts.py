@@ -30,7 +30,15 @@ STATE_COLOURS = {
 }
 """From the bottom of the stack up. Speculative slots are no machines yet and would dwarf those that are."""
 MARKET_COLOURS = {"bare-metal": "grey", "reserved": "blue", "on-demand": "orange", "spot": "sky", "other": "purple"}
-ACTION_COLOURS = {"Bootstrap": "blue", "Provision": "sky", "Preempt": "red", "Reclaim": "orange", "Delete": "grey"}
+ACTION_COLOURS = {
+    "Bootstrap": "blue",
+    "Provision": "sky",
+    "Preempt": "red",
+    "Reclaim": "orange",
+    "Delete": "grey",
+    "Close": "purple",
+    "Reopen": "sky",
+}
 CAUSE_COLOURS = {"loss": "red", "preemption": "purple", "reclaim": "orange"}
 CLASS_COLOURS = {"critical": "red", "service": "blue", "batch": "sky", "other": "grey"}
 _SUBJECTS = ("workload", "offer", "zone", "provider", "transition", "cluster")

@@ -184,9 +184,9 @@ class Actions:
     TAG: ClassVar = ("check", "actions")
 
     kind: str = item(
-        "Bootstrap, Provision, Reclaim, Preempt, Delete, or any",
-        pattern="Bootstrap|Provision|Reclaim|Preempt|Delete|any",
-        accepted="one of Bootstrap, Provision, Reclaim, Preempt, Delete, any",
+        "Bootstrap, Provision, Reclaim, Preempt, Delete, Close, Reopen, or any",
+        pattern="Bootstrap|Provision|Reclaim|Preempt|Delete|Close|Reopen|any",
+        accepted="one of Bootstrap, Provision, Reclaim, Preempt, Delete, Close, Reopen, any",
     )
     count: int | None = item("exactly so often", default=None, low=0)
     at_least: int | None = item("at least so often", default=None, low=0)

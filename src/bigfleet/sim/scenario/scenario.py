@@ -94,6 +94,9 @@ class PolicySettings:
     idle_hold_on_demand: Nanoseconds | None = item("how long idle on-demand machines are kept", default=None)
     idle_hold_spot: Nanoseconds | None = item("how long idle spot machines are kept", default=None)
     consolidate: bool | None = item("whether nodes are closed and replaced where that saves", default=None)
+    eviction_rate: float | None = item(
+        "pods consolidation may evict for each pod that runs for 15 minutes", default=None, low=0
+    )
     max_actions: int | None = item("most actions per cycle; 0 for no limit", default=None, low=0)
 
 

@@ -37,5 +37,6 @@ def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardC
         "idle_hold_spot": own.idle_hold_spot,
         "max_actions_per_cycle": own.max_actions,
         "consolidate": own.consolidate,
+        "eviction_rate": own.eviction_rate,
     }
     return replace(base, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]

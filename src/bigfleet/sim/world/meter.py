@@ -33,7 +33,7 @@ MARKETS = {
 }
 STATES = tuple(state.label for state in MachineState)
 _LABELS = {state: state.label for state in MachineState}
-ACTIONS = ("Bootstrap", "Provision", "Preempt", "Reclaim", "Delete")
+ACTIONS = ("Bootstrap", "Provision", "Preempt", "Reclaim", "Delete", "Close", "Reopen")
 
 
 @dataclass(slots=True)

@@ -258,13 +258,13 @@ class Site:
         if isinstance(says, SumReports):
             says.mute = on
         else:
-            says.nonsense = Untruth.NO_DEMAND if on else None
+            says.talk_nonsense(Untruth.NO_DEMAND if on else None)
 
     def talk_nonsense(self, name: str, nonsense: Untruth | None) -> None:
         """The operator reports what is not so."""
         says = self.members[name].says
         if isinstance(says, PlacementReports):
-            says.nonsense = nonsense
+            says.talk_nonsense(nonsense)
 
     def _hang_up(self, member: Member) -> None:
         member.session = None

@@ -29,7 +29,8 @@ class PlacementReports:
     def __init__(self, cluster: Cluster, names: tuple[str, ...], risks: tuple[float, ...], *, levels: bool) -> None:
         cluster.track_changes()
         self.mirror = Mirror()
-        self.nonsense: Untruth | None = None
+        self._nonsense: Untruth | None = None
+        self._tell_all = False
         self._cluster = cluster
         self._names = names
         self._levels = levels
@@ -38,6 +39,11 @@ class PlacementReports:
         self._looked = -LOOK_PAUSE
         self._levels_due = 0
         self._stale = True
+
+    def talk_nonsense(self, nonsense: Untruth | None) -> None:
+        """Say what is not so, or come to one's senses; either way everything is told anew."""
+        self._nonsense = nonsense
+        self._tell_all = self._stale = True
 
     def look(self, now: int) -> list[op.Event]:
         """One look at everything, unless nothing changed since the last; what the session should know of it."""
@@ -68,14 +74,16 @@ class PlacementReports:
 
     def reports(self, session: int, anew: bool, now: int) -> list[ev.Event]:
         self.look(now)
-        return [self._reported(session, report) for report in self.mirror.reports(anew=anew)]
+        found = self.mirror.reports(anew=anew or self._tell_all)
+        self._tell_all = False
+        return [self._reported(session, report) for report in found]
 
     def rollup(self, session: int, timestamp: int, now: int) -> ev.RollupReceived:
         self.look(now)
         rows, version = self.mirror.rows(), self.mirror.version
-        if self.nonsense is Untruth.EVERYTHING_STRANDED:
+        if self._nonsense is Untruth.EVERYTHING_STRANDED:
             rows = [replace(row, running=0, stranded=row.count) for row in rows]
-        elif self.nonsense is Untruth.NO_DEMAND:
+        elif self._nonsense is Untruth.NO_DEMAND:
             rows = []
         name = self._cluster.name
         if self._said == (session, rows):
@@ -127,7 +135,7 @@ class PlacementReports:
             closing_since=report.closing_since,
             mirror_version=report.version,
         )
-        match self.nonsense:
+        match self._nonsense:
             case Untruth.NOTHING_REMOVABLE:
                 return replace(told, removable=False, empty=False)
             case Untruth.EVERYTHING_EMPTY:
