@@ -79,7 +79,7 @@ class SimNodeProvider:
         """A host has no trace outside the kit: it is gone when its machine is."""
 
     def reattach_instance(self, kind: kit.Kind, machine: kit.Machine, operation_id: str) -> str | None:
-        """We were killed during this work. A host that has joined goes on; joining anew needs user data nobody keeps."""
+        """We were killed during this work. A host that joined goes on; joining anew needs user data nobody keeps."""
         if kind is kit.Kind.CONFIGURE:
             if self._joined(machine, machine.cluster) != NOT_JOINED:
                 return None
