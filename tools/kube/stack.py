@@ -47,10 +47,13 @@ class Stack:
         operator_flags: Sequence[str] = (),
         compiled: bool = False,
         qps: int = 300,
+        leader_elect: bool = True,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.clusters = dict(clusters)
+        # One replica on a machine that may be starved has nothing to win by an election, and its lead to lose.
+        self.elects = () if leader_elect else ("--no-leader-elect",)
         self.environment = {} if compiled else dict(INTERPRETED)
         self.provider_address, self.shard_address, self.shard_http = (free_address() for _ in range(3))
         self.http: dict[str, str] = {}
@@ -154,7 +157,7 @@ class Stack:
                 *(*OPERATOR_PROGRAM, "--cluster-id", name, "--shard-addr", self.shard_address),
                 *("--kubeconfig", str(self.clusters[name].kubeconfig(OPERATOR)), "--metrics-addr", at),
                 *("--bootstrap-template-file", str(SIMNODE / "bootstrap.tmpl")),
-                *("--qps", str(qps), "--burst", str(2 * qps), "--log-format", "json", *flags),
+                *("--qps", str(qps), "--burst", str(2 * qps), "--log-format", "json", *flags, *self.elects),
             ],
             self.folder,
         )
@@ -165,7 +168,17 @@ class Stack:
             f"controller-{name}",
             [
                 *(*CONTROLLER_PROGRAM, "--kubeconfig", str(self.clusters[name].kubeconfig(POD_CONTROLLER))),
-                *("--metrics-addr", at, "--qps", str(qps), "--burst", str(2 * qps), "--log-format", "json"),
+                *(
+                    "--metrics-addr",
+                    at,
+                    "--qps",
+                    str(qps),
+                    "--burst",
+                    str(2 * qps),
+                    "--log-format",
+                    "json",
+                    *self.elects,
+                ),
             ],
             self.folder,
         )

@@ -113,6 +113,7 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
             settings={**QUICK, "max-actions-per-cycle": 10_000},
             operator_flags=flags,
             compiled=compiled,
+            leader_elect=False,
         )
         with stack:
             cluster.apply(daemons())

@@ -21,10 +21,11 @@ from bigfleet.operator.kube.objects import Lease
 
 log = structlog.get_logger(__name__)
 
-DURATION_SECONDS = 15
+# Long enough for an API server that restarts: a change of the holder costs a list of everything.
+DURATION_SECONDS = 30
 RENEW_SECONDS = 5.0
 # A holder that could not renew for so long stops before anybody else may begin.
-GIVE_UP_SECONDS = 10.0
+GIVE_UP_SECONDS = 20.0
 
 
 class Election:
