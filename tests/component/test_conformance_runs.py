@@ -198,7 +198,7 @@ def test_usage_and_set_up_errors_end_with_code_2(arguments: list[str], says: str
 
 def test_list_and_explain() -> None:
     listed = json.loads(command("list", "-o", "json").stdout)
-    assert len(listed) == 25 + 93 + 17
+    assert len(listed) == 25 + 93 + 23
     assert {"id", "title", "area", "profiles"} <= set(listed[0])
     explained = command("explain", "B305").stdout
     assert "Reads never fence" in explained

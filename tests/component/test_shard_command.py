@@ -191,9 +191,9 @@ async def test_a_killed_shard_comes_back_with_everything_it_acknowledged(tmp_pat
         provider = str((await told(tmp_path, "fake", "provider serving"))["addr"])
         arguments = shard_arguments(tmp_path, provider)
         async with command(tmp_path, "shard", *arguments) as process:
-            address = str((await told(tmp_path, "shard", "listening"))["addr"])
+            first = await told(tmp_path, "shard", "listening")
             await told(tmp_path, "shard", "engine warm")
-            async with operator(address, "c-1") as cluster:
+            async with operator(str(first["addr"]), "c-1") as cluster:
                 cluster.want([Row(pods=4, unit=UNIT, priority=100)])
                 await cluster.send_rollup()
                 await cluster.until(lambda heard: len(heard.configured) == 4, 60)
@@ -202,7 +202,7 @@ async def test_a_killed_shard_comes_back_with_everything_it_acknowledged(tmp_pat
         before = (tmp_path / "shard.log").stat().st_size
         async with command(tmp_path, "shard", *arguments):
             started = await told(tmp_path, "shard", "listening", after=before)
-            assert started["epoch"] == 2
+            assert started["epoch"] > first["epoch"]
             await told(tmp_path, "shard", "engine warm", after=before)
             async with operator(str(started["addr"]), "c-1") as again:
                 again.want([Row(pods=4, unit=UNIT, priority=100)])

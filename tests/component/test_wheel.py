@@ -60,12 +60,19 @@ def test_types_styles_and_scenarios_are_in_it(wheel: ZipFile) -> None:
     assert [name for name in names if name.startswith(("tests/", "tools/", "bench/"))] == []
 
 
-def test_the_four_commands_are_there_and_start(wheel: ZipFile) -> None:
+def test_the_commands_are_there_and_start(wheel: ZipFile) -> None:
     [name] = [each for each in wheel.namelist() if each.endswith("entry_points.txt")]
     parsed = ConfigParser()
     parsed.read_string(wheel.read(name).decode())
     scripts = dict(parsed["console_scripts"])
-    assert set(scripts) == {"bigfleet", "bigfleetctl", "fauxctl", "bigfleet-conformance"}
+    assert set(scripts) == {
+        "bigfleet",
+        "bigfleetctl",
+        "fauxctl",
+        "bigfleet-conformance",
+        "bigfleet-operator",
+        "bigfleet-unschedulable-pod-controller",
+    }
     for place in scripts.values():
         module, _, function = place.partition(":")
         assert callable(getattr(importlib.import_module(module), function))

@@ -47,6 +47,8 @@ SETTINGS: Mapping[str, object] = {
     "breaker-delay": "2s",
     "loss-confirm-interval": "1s",
     "shutdown-grace": "2s",
+    # Whoever ends all work here means it, and does not wait for it to be said three times.
+    "empty-rollup-guard": False,
 }
 # For those who do not watch.
 QUICK_SETTINGS: Mapping[str, object] = {

@@ -165,6 +165,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("TransferOwnership", 1000): "selector",
         ("TransferOwnership", 1001): "transfer_id",
         ("InstructAck", 1000): "machine_ids",
+        ("InstructAck", 1001): "provider",
         ("QuotaAllocation", 1000): "slots",
         ("NeedView", 1010): "sold_out",
         ("Machine", 1001): "interruption_at_unix_nanos",

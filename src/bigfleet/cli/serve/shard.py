@@ -63,14 +63,18 @@ FIRST = (
 _FILES_AND_LOGS = "Files and logs"
 # The longest beginning that fits a setting's name says where it is shown; a test finds settings that none fits.
 PANELS = (
-    ("Safety", ("actuation", "reclaim-cap", "empty", "rollup", "max-actions", "loss", "ignore")),
+    ("Safety", ("actuation", "reclaim-cap", "empty-rollup", "rollup", "max-actions", "loss", "ignore", "min-epoch")),
     ("Serving", ("insecure", "advertise", "shutdown", "max-frame", "hello", "outbox", "available", "forget-cluster")),
     (
         "Providers",
-        ("provider", "list", "read", "reconcile", "incremental", "full-list", "transition", "domain"),
+        ("provider", "list", "read", "reconcile", "incremental", "full-list", "transition", "domain", "visibility"),
     ),
     ("Coordinator", ("coordinator",)),
     ("Deciding", ("cycle", "early", "idle", "victim", "reclaim", "park", "reprobe", "escalate")),
+    (
+        "Placement",
+        ("placement", "consolidate", "eviction", "refused", "reopened", "mode", "boot-time", "closed", "empty-hold"),
+    ),
     (
         "Acting",
         ("execute", "retry", "create", "configure", "drain", "delete", "breaker", "machine", "stuck", "bootstrap"),

@@ -127,7 +127,7 @@ class ShardConfig:
     reclaim_hold: int = duration(120, "how long excess must last before it is drained")
     reclaim_grace: int = duration(600, "grace of a voluntary drain")
     empty_rollup_guard: bool = setting(_switch, True, "hold roll-ups that suddenly lose most of a cluster's demand")
-    rollup_guard_rows: int = setting(_whole, 10, "a cluster with fewer rows than this is never held")
+    rollup_guard_rows: int = setting(_whole, 10, "with so many rows or more, losing most of them is enough to be held")
     rollup_guard_retain: float = setting(_number, 0.1, "a roll-up that keeps a smaller share of the demand is held")
     rollup_guard_reports: int = setting(_whole, 3, "so many held roll-ups in a row confirm the loss")
     rollup_guard_hold: int = duration(30, "the loss must be reported for at least so long")
