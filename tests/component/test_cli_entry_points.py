@@ -111,7 +111,7 @@ def test_completion_reaches_into_commands_that_are_loaded_late() -> None:
     assert completed("bigfleetctl", "needs", "-o", "") == ["table", "json", "yaml"]
     assert completed("bigfleetctl", "machines", "--state", "conf") == ["configuring", "configured"]
     assert completed("fauxctl", "run", "--wi") == ["--within"]
-    assert completed("fauxctl", "run", "spot") == ["spot-crunch"]
+    assert completed("fauxctl", "run", "spot") == ["spot-crunch", "spot-returns"]
     assert "issue" in completed("bigfleetctl", "certs", "is")
 
 

@@ -92,7 +92,8 @@ async def test_what_does_not_exist_is_an_error_of_its_own_that_names_what_does(f
         await cluster.send_rollup()
         said = await ctl(fleet, "explain", "no-such-cluster", code=3)
         assert said.startswith("error: cluster 'no-such-cluster' is not known to this shard; it knows ")
-        assert "told-2" in said and said.count("\n") == 1
+        # Other tests' clusters may be known to it too, and a long list is cut.
+        assert ("told-2" in said or " more" in said) and said.count("\n") == 1
         assert await ctl(fleet, "explain", "told-2") == "every need got everything it wants\n"
         assert "no need matches" in await ctl(fleet, "explain", "told-2", "--group", "nobody", code=3)
 

@@ -51,11 +51,16 @@ async def test_a_row_carries_what_was_asked_and_what_became_of_it(fleet: Asking)
         )
         assert view.profile_fingerprint.startswith("p=42|ipb=4|rpb=6|")
         assert dict(view.residual_deficit.resources)["cpu"] == "4"
-        assert view.matching_supply.configured == 1 and view.arrival_unix_nanos > 0
+        assert view.arrival_unix_nanos > 0
+        await until(lambda: _configured_supply(fleet, "short-1", 1))
 
 
 async def _claimed(fleet: Asking, cluster: str, count: int) -> bool:
     return (await fleet.need(cluster)).claimed_machine_count == count
+
+
+async def _configured_supply(fleet: Asking, cluster: str, count: int) -> bool:
+    return (await fleet.need(cluster)).matching_supply.configured == count
 
 
 async def reason(fleet: Asking, cluster: str, wanted: int) -> bool:

@@ -81,8 +81,6 @@ class TimedOut(Unavailable):
 class Busy(Unavailable):
     """The provider itself said that it cannot at the moment, for a reason it did not give."""
 
-    outcome = "busy"
-
 
 class RateLimited(ProviderError):
     """The provider asks for fewer calls, or has nothing left: it did not say which."""

@@ -37,7 +37,7 @@ ACTION_COLOURS = {
     "Reclaim": "orange",
     "Delete": "grey",
     "Close": "purple",
-    "Reopen": "sky",
+    "Reopen": "yellow",
 }
 CAUSE_COLOURS = {"loss": "red", "preemption": "purple", "reclaim": "orange"}
 CLASS_COLOURS = {"critical": "red", "service": "blue", "batch": "sky", "other": "grey"}

@@ -366,7 +366,7 @@ def test_a_daemon_is_overhead_and_no_occupant() -> None:
 def test_a_report_sums_what_taking_the_node_would_cost() -> None:
     dear = shape(profile=Profile((), (), 7, 4, 3), app="dear")
     told = report(looked(node("n-1"), pods(2, dear, "n-1"), pods(1, shape(), "n-1", first=9)), "m-n-1")
-    assert (told.max_pod_priority, told.used) == (7, (("cpu", 3000),))
+    assert (told.max_pod_priority, told.used) == (7, (("cpu", 3000), ("pods", 3)))
     assert told.reclamation_dollars == pytest.approx(2 * 1 + 0.005)
     assert told.interruption_dollars == pytest.approx(2 * 2)
     assert len(told.profiles) == 2
@@ -386,7 +386,7 @@ def test_reports_of_what_only_moves_with_every_pod_wait_half_a_minute() -> None:
     assert mirror.reports() == []
     assert mirror.next_timer() == 30 * SECOND
     mirror.settle(30 * SECOND)
-    assert [each.used for each in mirror.reports()] == [(("cpu", 2000),)]
+    assert [each.used for each in mirror.reports()] == [(("cpu", 2000), ("pods", 2))]
 
 
 def test_a_node_that_becomes_empty_is_told_at_once_with_the_version_of_the_look() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bigfleet.operator.core.events import SECOND
 from bigfleet.operator.core.mirror.kinds import MICRO, Face
-from bigfleet.operator.core.mirror.nodes import PODS, Dimensions, Node
+from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node
 
 # Names with what there is of them, in order of name; plain, because a pass makes hundreds.
 Amounts = tuple[tuple[str, int], ...]
@@ -81,7 +81,7 @@ class Reports:
 
     def take(self, now: int, version: int) -> list[NodeReport]:
         """Everything that has to be told now, in order of node name."""
-        self._places = [each for each in sorted(self._dimensions.places.items()) if each[0] != PODS]
+        self._places = sorted(self._dimensions.places.items())
         out: list[NodeReport] = []
         touched, self.touched = self.touched, set()
         for name in touched:
@@ -126,7 +126,8 @@ class Reports:
             node.held > 0,
             *seen,
             node.facts.closing_since,
-            tuple([(n, total[p] - daemons[p]) for n, p in self._places if total[p] > daemons[p]]),
+            # A node that does not say how many pods it takes says nothing about it here either.
+            tuple([(n, total[p] - daemons[p]) for n, p in self._places if daemons[p] < total[p] < UNLIMITED]),
             tuple([(n, u) for n, p in self._places if (u := total[p] - free[p] - daemons[p]) > 0]),
             node.reclamation / MICRO,
             node.interruption / MICRO,
