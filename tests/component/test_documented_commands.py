@@ -219,6 +219,7 @@ def unknown_words(found: dict[str, Any], words: list[str]) -> list[str]:
 
 
 SERVING = ("bigfleet shard ", "bigfleet all-in-one", "bigfleet fake-provider", "bigfleet coordinator ")
+IN_A_CLUSTER = ("bigfleet-operator", "bigfleet-unschedulable-pod-controller")
 READY = ("address", "127.0.0.1:8780/readyz")
 COORDINATING = ("address", "127.0.0.1:8790/healthz")
 BEFORE = """\
@@ -236,7 +237,8 @@ def test_every_example_of_help_works(tmp_path: Path) -> None:
     certificates = [line for line in found if line.startswith("bigfleetctl certs ")]
     serving = [line for line in found if line.startswith(SERVING)]
     asking = [line for line in found if line.startswith("bigfleetctl ") and line not in certificates]
-    others = [line for line in found if line not in {*certificates, *serving, *asking}]
+    clustered = [line for line in found if line.startswith(IN_A_CLUSTER)]
+    others = [line for line in found if line not in {*certificates, *serving, *asking, *clustered}]
     assert len(certificates) >= 4 and len(serving) >= 3 and len(asking) >= 2 and len(others) >= 6
     with clone(tmp_path / "clone", ("10.0.0.5",)) as terminal:
 
@@ -248,6 +250,10 @@ def test_every_example_of_help_works(tmp_path: Path) -> None:
             code, said = terminal.leave_running(line, until)
             assert code == 0, f"`{line}` ended with {code}:\n{said[-3000:]}"
 
+        # tests/kube types them beside a real API server; here there is none, and they say so.
+        for line in clustered:
+            code, said = terminal.type(line, fails=True)
+            assert code == 1 and "no cluster to talk to: give --kubeconfig" in said and "Traceback" not in said, said
         typed(BEFORE)
         for line in [*certificates, *others]:
             typed(line)

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from bigfleet.refusal import RefusalError
 from bigfleet.transport.errors import TransportError
 
 log = structlog.get_logger(__name__)
@@ -98,7 +99,7 @@ async def _finish(task: asyncio.Task[None]) -> int:
     error = task.exception()
     if error is None:
         return 0
-    if isinstance(error, TransportError):
+    if isinstance(error, TransportError | RefusalError):
         log.error("component exited", err=str(error))
     else:
         log.error("component exited", err=str(error), exc_info=error)
