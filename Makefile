@@ -75,7 +75,7 @@ first-start: $(READY) ## a shard and make run on a fresh machine: empty kernel c
 	$(BIN)/python -m bench start --json docs/evidence/first-start.json
 
 quality: $(READY) ## dollars against bounds and rivals, the judge of decisions; tens of minutes
-	$(BIN)/python -m bench quality --json docs/evidence/quality.json
+	$(BIN)/python -m bench quality --jobs $$(nproc) --json docs/evidence/quality.json
 
 e2e: $(READY) kube ## checks against real Kubernetes code and a real control plane, in full; needs the Go toolchain
 	@failed=0; \
@@ -84,6 +84,7 @@ e2e: $(READY) kube ## checks against real Kubernetes code and a real control pla
 	$(BIN)/python -m tools.kube.mirror_check --clusters 300 --json docs/evidence/mirror-against-scheduler.json || failed=1; \
 	$(BIN)/python -m tools.kube.certify --json docs/evidence/conformance-simnode.json || failed=1; \
 	$(BIN)/python -m tools.kube.thousand --json docs/evidence/kube-thousand-pods.json || failed=1; \
+	$(BIN)/python -m tools.kube.many_requests --json docs/evidence/kube-many-requests.json || failed=1; \
 	exit $$failed
 
 kube: $(READY) ## build a Kubernetes control plane from its Go modules, once; a quarter of an hour on two quiet cores
@@ -93,7 +94,7 @@ kube: $(READY) ## build a Kubernetes control plane from its Go modules, once; a 
 kube-demo: $(READY) ## a real control plane with BigFleet in it, and a kubeconfig to play with
 	$(BIN)/python -m tools.kube.demo
 
-fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scenarios in closed loop; 5,000 histories of the coordinator
+fuzz: $(READY) ## 50,000 random fleets: engine against oracle; 5,000 random scenarios in closed loop; 5,000 histories of coordinator and shards, by the contract and with both real cores
 	$(BIN)/python tools/fuzz_engine.py --fleets 50000 --json docs/evidence/engine-fuzz.json
 	$(BIN)/python tools/fuzz_scenarios.py --count 5000 --json docs/evidence/scenario-fuzz.json
 	PYTHONPATH=. $(BIN)/python tools/fuzz_coordinator.py --histories 5000 --json docs/evidence/coordinator-fuzz.json
@@ -108,12 +109,13 @@ soak: $(READY) ## 50,000 cycles of random demand on 3,000 machines, inline and i
 	$(BIN)/fauxctl soak --cycles 50000 --clusters 50 --full-protocol --json docs/evidence/sim-soak-full-protocol.json || failed=1; \
 	exit $$failed
 
-scale: $(READY) ## a day of 100,000 machines on a virtual clock; ten minutes of load on a real shard
+scale: $(READY) ## a day of 100,000 machines on a virtual clock; ten minutes of load on a real shard; an hour of faults on coordinators
 	$(BIN)/fauxctl run fleet-day-100k --out build/fleet-day-100k --json docs/evidence/sim-fleet-day-100k.json
 	$(BIN)/python -m bench shard load --seconds 600 --json docs/evidence/shard-load-10min.json
+	$(BIN)/python -m bench coordinator endurance --minutes 60 --json docs/evidence/coordinator-endurance.json
 
-chaos: $(READY) ## 300 kills, hangs, cuts and losses around a real shard
-	$(BIN)/python -m tools.chaos --events 300 --json docs/evidence/shard-chaos.json
+chaos: $(READY) ## 500 kills, hangs, cuts and losses around a real shard
+	$(BIN)/python -m tools.chaos --events 500 --json docs/evidence/shard-chaos.json
 
 crash: $(READY) ## kill -9 a kit provider 200 times under load
 	$(BIN)/python tools/crash.py --kills 200 --json docs/evidence/provider-crash.json

@@ -45,14 +45,16 @@ class MultiShard:
         settings: Mapping[str, Any] | None = None,
         rebalance: Sequence[str] = REBALANCE,
         environment: Mapping[str, str] = INTERPRETED,
+        offerings: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        """`offerings` are the provider's beyond those machines, as its catalogue has them."""
         folder.mkdir(parents=True, exist_ok=True)
         self.names = [f"s{number}" for number in range(len(machines))]
         self.addresses = {name: free_address() for name in self.names}
         self.provider_address = free_address()
         self.coordinators = Coordinators(folder / "coordinator", (), replicas=1, flags=rebalance)
         catalogue = folder / "catalogue.yaml"
-        catalogue.write_text(yaml.safe_dump(_catalogue(machines)))
+        catalogue.write_text(yaml.safe_dump(_catalogue(machines, offerings)))
         provider = ("fake-provider", "--log-format", "json", "--durations", "instant", "--catalogue", str(catalogue))
         self.provider = Program("provider", [*BIGFLEET, *provider, "--listen", self.provider_address], folder)
         self.shards = {name: self._shard(folder, name, settings or {}, environment) for name in self.names}
@@ -116,22 +118,19 @@ class MultiShard:
         return Program(name, [*BIGFLEET, "shard", "--log-format", "json", "--config", str(path)], folder, environment)
 
 
-def _catalogue(machines: Sequence[int]) -> dict[str, Any]:
+def _catalogue(machines: Sequence[int], more: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     size = {"cpu": "4", "memory": "16Gi"}
-    return {
-        "provider": "p",
-        "offerings": [
-            {
-                "name": f"in-z{number}",
-                "instance_type": "m.four",
-                "capacity_type": "bare-metal",
-                "count": count,
-                "zones": [f"z{number}"],
-                "price_per_hour": 0.2,
-                "hosts": count,
-                "resources": size,
-            }
-            for number, count in enumerate(machines)
-            if count
-        ],
-    }
+    own = [
+        {
+            "name": f"in-z{number}",
+            "instance_type": "m.four",
+            "capacity_type": "bare-metal",
+            "count": count,
+            "zones": [f"z{number}"],
+            "hosts": count,
+        }
+        for number, count in enumerate(machines)
+        if count
+    ]
+    offered = [{"price_per_hour": 0.2, "resources": size, **each} for each in (*own, *more)]
+    return {"provider": "p", "offerings": offered}

@@ -215,13 +215,7 @@ class LocalFleet:
 
     def page(self, path: str) -> tuple[int, str]:
         """An HTTP page of the shard; status 0 when nobody answers."""
-        try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=30) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
+        return page_of(self.http, path)
 
     def metrics(self) -> dict[tuple[str, ...], float]:
         """Every series as (name, label values in order of label names)."""
@@ -244,6 +238,17 @@ class LocalFleet:
         answer = asyncio.run(send_command(self.control, {"do": do, **fields}))
         assert answer["ok"], answer
         return answer
+
+
+def page_of(address: str, path: str) -> tuple[int, str]:
+    """An HTTP page; status 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
 
 
 def free_address() -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench._report import conclude
-from bench.coordinator import domains, failover, rebalance, reports
+from bench.coordinator import domains, endurance, failover, rebalance, reports
 
 EVIDENCE = Path("docs/evidence")
 
@@ -36,13 +36,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--kills", type=int, default=30, help="(30)")
     made.add_argument("--freezes", type=int, default=3, help="(3)")
     made.add_argument("--members", type=int, default=3, help="etcd members (3)")
+    made.add_argument("--member-kills", type=int, default=6, help="of etcd, where `make kube` has built one (6)")
     made.set_defaults(run=failover.run)
 
     made = modes.add_parser("rebalance", help="three shards, ten clusters: a shortfall filled from another's idle")
     made.add_argument("--machines", type=int, default=100_000, help="(100000)")
     made.add_argument("--interval", type=int, default=200, help="of reports and planning, in milliseconds (200)")
     made.add_argument("--trials", type=int, default=20, help="(20)")
+    made.add_argument("--defaults", type=int, default=3, help="trials at the default intervals (3)")
     made.set_defaults(run=rebalance.run)
+
+    made = modes.add_parser("endurance", help="load and faults for an hour: memory and descriptors stay what they were")
+    made.add_argument("--minutes", type=float, default=60.0, help="(60)")
+    made.add_argument("--seed", type=int, default=1, help="of the faults (1)")
+    made.set_defaults(run=endurance.run)
 
     for each in modes.choices.values():
         each.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")

@@ -1,4 +1,4 @@
-"""How long nobody leads: leaders killed and frozen while a client writes, over real etcd members.
+"""How long nobody leads: leaders killed and frozen, etcd members killed, while a client writes.
 
 A failover lasts from the kill to the first write another leader acknowledges. Nothing acknowledged may be missing at
 the end, and no term may have had two leaders.
@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bench._samples import spread
 from tools.coordinators import Coordinators, Writer
-from tools.etcd import EtcdCluster
+from tools.etcd import ETCD, KILLABLE, EtcdCluster
 
 P99_S = 2.0
 # What the old leader had answered has been read by then.
@@ -27,7 +28,10 @@ ANSWERED = 0.1
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        etcd = EtcdCluster(folder / "etcd", options.members, synced=True)
+        members = options.member_kills if KILLABLE.exists() else 0
+        etcd = EtcdCluster(
+            folder / "etcd", options.members, synced=True, program=KILLABLE if KILLABLE.exists() else ETCD
+        )
         etcd.start()
         stack.callback(etcd.stop)
         fleet = Coordinators(folder / "coordinators", etcd.endpoints)
@@ -38,6 +42,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         await writer.wait_for_progress()
         killed = [await _killed(fleet, writer) for _ in range(options.kills)]
         frozen = [await _frozen(fleet, writer) for _ in range(options.freezes)]
+        beheaded = [await _member_killed(etcd, number, writer) for number in range(members)]
         writer.stop()
         await writing
         missing = set(writer.acknowledged) - await writer.listed()
@@ -50,6 +55,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         "failover_p99_s": times["p99"],
         "freezes": options.freezes,
         "frozen_failover_s": spread(frozen, 3),
+        "member_kills": members,
+        "member_killed_longest_gap_s": spread(beheaded, 3),
         "writes": len(writer.acknowledged),
         "acknowledged_and_lost": len(missing),
         "terms_with_two_leaders": len(terms) - len(set(terms)),
@@ -82,3 +89,17 @@ async def _frozen(fleet: Coordinators, writer: Writer) -> float:
     await asyncio.sleep(2.0)
     print(f"frozen: {took:.3f} s", file=sys.stderr)
     return took
+
+
+async def _member_killed(etcd: EtcdCluster, number: int, writer: Writer) -> float:
+    """Kill a member of etcd, let it come back; the longest time without an acknowledged write."""
+    member, begin = etcd.members[number % len(etcd.members)], len(writer.moments)
+    member.kill()
+    await asyncio.sleep(3.0)
+    await asyncio.to_thread(member.start)
+    await asyncio.to_thread(etcd.wait_healthy)
+    await writer.wait_for_progress(3)
+    moments = writer.moments[max(0, begin - 1) :]
+    gap = max(after - before for before, after in pairwise(moments))
+    print(f"etcd member killed: {gap:.3f} s", file=sys.stderr)
+    return gap

@@ -162,7 +162,7 @@ def uber(machines: int = 225_206, clusters: int = 200, needs: int = 42_680) -> W
     configured = round(machines / 4.2)
     idle = round(machines / 4.2 * 0.2)
     counts = (configured, idle, machines - configured - idle)
-    shapes, shape_of, owner, place = _fleet(counts)
+    shapes, shape_of, owner, place = fleet_of(counts)
     total = len(shape_of)
     state = np.repeat(np.array([CONFIGURED, IDLE, SPECULATIVE], np.uint8), counts)[:total]
     names = [f"cluster-{c:03d}" for c in range(clusters)]
@@ -206,7 +206,7 @@ def uber(machines: int = 225_206, clusters: int = 200, needs: int = 42_680) -> W
     )
 
 
-def _fleet(counts: tuple[int, int, int]) -> tuple[list[Shape], np.ndarray, np.ndarray, np.ndarray]:
+def fleet_of(counts: tuple[int, int, int]) -> tuple[list[Shape], np.ndarray, np.ndarray, np.ndarray]:
     """Machines of every state by machine share; types, sizes and racks round robin within an archetype.
 
     Returns shapes and, per machine, shape, archetype and its place within the archetype as a share of 1.
@@ -261,7 +261,7 @@ class _Cluster:
                 for size in archetype.sizes:
                     pods = int(held[index]) * archetype.pods_per_node // len(archetype.sizes)
                     unit = np.array(size, np.int64)
-                    self.plain.append((_profile(archetype), unit * max(1, pods * 98 // 100), unit))
+                    self.plain.append((profile_of(archetype), unit * max(1, pods * 98 // 100), unit))
         for archetype in gpu:
             machines = int(held[CATALOGUE.index(archetype)])
             while machines >= archetype.gang[0]:  # type: ignore[index]
@@ -301,11 +301,11 @@ class _Cluster:
         size = int(rng.integers(low, high + 1))
         unit = np.array(archetype.sizes[0], np.int64)
         self.serial += 1
-        self.gangs.append((_profile(archetype), f"{RACK}\0job={self.name}-{self.serial},;", unit * size, unit))
+        self.gangs.append((profile_of(archetype), f"{RACK}\0job={self.name}-{self.serial},;", unit * size, unit))
         return size
 
 
-def _profile(archetype: Archetype) -> Profile:
+def profile_of(archetype: Archetype) -> Profile:
     found = _PROFILES.get(archetype.name)
     if found is None:
         reqs = [Requirement(INSTANCE_TYPE, Operator.IN, archetype.types), Requirement(ZONE, Operator.IN, ZONES)]

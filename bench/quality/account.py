@@ -39,6 +39,7 @@ class Outcome:
     purchases: int
     bought_back: float
     at_rest: int
+    unexplained: int = 0
 
     @property
     def dollars(self) -> float:
@@ -54,6 +55,8 @@ class Account:
         self.first_wait = np.full(len(trace), np.nan)
         self.longest = np.zeros(len(trace))
         self.stuck = 0
+        # Pods that waited too long and of which somebody could read why.
+        self.explained: set[int] = set()
         self._returns: list[tuple[float, int, int]] = []
         self._cheapest = cheapest_room(trace, kinds)
 
@@ -141,6 +144,7 @@ class Account:
             purchases=self.purchases,
             bought_back=self.bought_back / max(1, self.purchases),
             at_rest=self.stuck,
+            unexplained=sum(pod not in self.explained for pod in np.flatnonzero(late).tolist()),
         )
 
 

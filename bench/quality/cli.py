@@ -12,13 +12,15 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from bench._report import calibrate, keep, machine_facts
 from bench.quality.families import FAMILIES, SEEDS
-from bench.quality.judge import CANDIDATES, Plan, judge
+from bench.quality.judge import HOURS, Plan, judge
 from bench.quality.page import PAGE, rewritten
 from bench.quality.plot import PICTURE, evictions
 
@@ -28,9 +30,10 @@ EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence" / "quality.json"
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench quality", description=__doc__.split("\n")[0])
     parser.add_argument("--family", action="append", choices=sorted(FAMILIES), metavar="NAME", help="only this one")
-    parser.add_argument("--candidate", choices=sorted(CANDIDATES), default="prototype", help="who is judged")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), metavar="SEED", help="1 2 3 unless told")
-    parser.add_argument("--rival-seeds", type=int, nargs="*", metavar="SEED", help="where rivals run too: all seeds")
+    parser.add_argument("--rival-seeds", type=int, nargs="*", metavar="SEED", help="where rivals run too: the first")
+    parser.add_argument("--hours", type=float, default=HOURS, help="so much of each trace: 12 unless told")
+    parser.add_argument("--jobs", type=int, default=1, help="families side by side: 1 unless told")
     parser.add_argument("--without-curve", action="store_true", help="leave out dollars over evictions")
     parser.add_argument("--page", action="store_true", help="only rebuild the tables of docs/quality.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
@@ -38,25 +41,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen.page:
         _tell(json.loads(EVIDENCE.read_text(encoding="utf-8")))
         return 0
-    rivals = chosen.seeds if chosen.rival_seeds is None else chosen.rival_seeds
-    plan = Plan(chosen.candidate, tuple(chosen.seeds), tuple(rivals), not chosen.without_curve)
-    return run(chosen.family or list(FAMILIES), plan, chosen.json)
+    rivals = chosen.seeds[:1] if chosen.rival_seeds is None else chosen.rival_seeds
+    plan = Plan(tuple(chosen.seeds), tuple(rivals), not chosen.without_curve, chosen.hours)
+    return run(chosen.family or list(FAMILIES), plan, chosen.json, chosen.jobs)
 
 
-def run(names: Sequence[str], plan: Plan, path: Path | None) -> int:
+def run(names: Sequence[str], plan: Plan, path: Path | None, jobs: int = 1) -> int:
     families: dict[str, Any] = {}
     if path is not None and path.exists():
         families = json.loads(path.read_text(encoding="utf-8"))["families"]
-    for name in names:
-        begin = time.process_time()
-        families[name] = judge(FAMILIES[name], plan, lambda text: print(text, file=sys.stderr, flush=True))
-        families[name]["candidate"] = plan.candidate
-        families[name]["cpu_seconds"] = round(time.process_time() - begin, 1)
+    for name, row in _judged(names, plan, jobs):
+        families[name] = row
         if path is not None:
             _write(families, path)
     report = _report(families)
     keep(report, path)
     return 1 if any(families[name]["missed"] for name in names) else 0
+
+
+def _judged(names: Sequence[str], plan: Plan, jobs: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Families as they are done; with several jobs each has a process of its own."""
+    if jobs <= 1:
+        yield from ((name, _judge(name, plan)) for name in names)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        under_way = {pool.submit(_judge, name, plan): name for name in names}
+        for done in as_completed(under_way):
+            yield under_way[done], done.result()
+
+
+def _judge(name: str, plan: Plan) -> dict[str, Any]:
+    begin = time.process_time()
+    row = judge(FAMILIES[name], plan, lambda text: print(text, file=sys.stderr, flush=True))
+    return {**row, "cpu_seconds": round(time.process_time() - begin, 1)}
 
 
 def _tell(report: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ on where it was, and what that cost its owner are its class's reclamation dollar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,14 @@ class Trace:
     def alive(self, at: float) -> Flags:
         """Who would run at that moment had everybody started on arrival."""
         return (self.arrive <= at) & (at < self.arrive + self.work)
+
+    def first(self, seconds: float) -> Trace:
+        """The beginning of it; whole if it is no longer."""
+        if seconds >= self.horizon:
+            return self
+        kept = self.arrive < seconds
+        columns = {name: getattr(self, name)[kept] for name in ("cls", "cluster", "arrive", "work", "gang")}
+        return replace(self, horizon=seconds, **columns)
 
     def counts(self, at: float, cluster: int | None = None) -> Ints:
         """How many of each class would run at that moment."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.quality.demand import NOBODY, Trace, TraceBuilder
-from bench.quality.kinds import Kinds, kinds
+from bench.quality.kinds import ON_DEMAND, UNLIMITED, Kinds, kinds
 
 HOUR, DAY = 3600.0, 86400.0
 SEEDS = (1, 2, 3)
@@ -281,6 +281,40 @@ def racks(seed: int) -> Trace:
     return trace.build()
 
 
+def thousand(seed: int) -> Trace:
+    """A thousand pods within half a minute: plain ones, then GPUs, one pod per node, and jobs that share a rack."""
+    random = np.random.default_rng([seed, 23])
+    trace = TraceBuilder("thousand", seed, 2 * HOUR)
+
+    def apply(count: int, size: Size, **facts: object) -> None:
+        # Deployments are applied one after the other, as from one file.
+        nonlocal at
+        for _pod in range(count):
+            at += random.exponential(0.025)
+            trace.add(at, 2 * HOUR, size, service=True, **facts)  # type: ignore[arg-type]
+
+    at = 0.0
+    apply(700, (1000, _gib(2), 0))
+    apply(100, (2000, _gib(8), 1))
+    apply(100, (500, _gib(1), 0), exclusive=1)
+    for gang in range(5):
+        apply(20, (2000, _gib(4), 0), gang=gang)
+    return trace.build()
+
+
+def _three_types() -> Kinds:
+    """A small and a large type and one with GPUs, of each of which a DaemonSet takes a core and a GiB."""
+    rows = (("small", 0.40, 8, 32, 0), ("large", 1.50, 32, 128, 0), ("gpu", 12.0, 32, 128, 8))
+    return Kinds(
+        tuple(f"{name}/{ON_DEMAND}" for name, *_ in rows),
+        np.array([[1000 * cpu - 1000, 1024 * memory - 1024, gpus] for _, _, cpu, memory, gpus in rows], np.int64),
+        np.array([price for _, price, *_ in rows]),
+        np.zeros(len(rows)),
+        np.full(len(rows), UNLIMITED, np.int64),
+        (1000, 1024, 0),
+    )
+
+
 CLUSTERS = 8
 
 
@@ -321,6 +355,14 @@ FAMILIES: dict[str, Family] = {
         Family("daemon", "a DaemonSet that takes a cpu", daemon, _SHAPES, kinds(overhead=(1000, 1024, 0))),
         Family("exclusive", "one pod per node, others beside it", exclusive, _SHAPES),
         Family("racks", "rack gangs", racks, _SHAPES, racks=16),
+        Family(
+            "thousand",
+            "a thousand mixed pods at once: GPUs, rack gangs, one pod per node, a DaemonSet",
+            thousand,
+            Limits(1.10, 1.10, 1.10, 1.05),
+            _three_types(),
+            racks=60,
+        ),
         Family(
             "phases",
             "24 h, 8 clusters out of phase, a reserved base, on-demand above it",

@@ -1,13 +1,13 @@
 """Runs families and holds what comes out against the judge's table.
 
-Owns which replays are made and how figures of several seeds become one row. Candidates plug in here: whatever builds a
-`Policy` for a world can be judged, and the engine joins `CANDIDATES` under a name of its own when it decides for pods.
+Owns which replays are made and how figures of several seeds become one row. The candidate is the product, operators,
+shard and engine, as `fleet` runs it; rivals are replayed on the same traces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,8 @@ from bench.quality.autoscaler import HOLDS_S, Autoscaler
 from bench.quality.bounds import BoundOverTime, Program, over_time
 from bench.quality.demand import Trace
 from bench.quality.families import Family
-from bench.quality.prototype import Prototype
-from bench.quality.purchase import Buyer
-from bench.quality.rules import DESIGN, Rules
+from bench.quality.fleet import Fleet
+from bench.quality.greedy import Greedy
 from bench.quality.scheduler import EMPTIEST, SCORINGS, Scheduler
 from bench.quality.sums import Sums
 from bench.quality.world import BOOT_S, CYCLE_S, Policy, World
@@ -30,29 +29,26 @@ Tell = Callable[[str], None]
 CURVE = (0.0, 0.02, 0.05, 0.10, 0.20)
 _SPENT = 0.9
 REPACKINGS = 12
+HOURS = 12.0
 LATE, BOUGHT_BACK = 0.005, 0.15
 
 
-def prototype(world: World, evictions: float) -> Policy:
-    return Prototype(world, replace(Rules(), tokens=evictions * _SPENT))
-
-
-def design(world: World, evictions: float) -> Policy:
-    return Prototype(world, replace(DESIGN, tokens=evictions * _SPENT), "design")
-
-
-CANDIDATES: dict[str, Maker] = {"prototype": prototype, "design": design}
 RIVALS: dict[str, Callable[[World, float], Policy]] = {"sums": Sums, "autoscaler": Autoscaler}
+
+
+def engine(world: World, evictions: float) -> Policy:
+    return Fleet(world, eviction_rate=evictions * _SPENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run. Rivals and the curve are replayed with the default scheduler only, the curve on the first seed."""
+    """What to run. Rivals and the curve are replayed with the default scheduler only, the curve on the first seed; of
+    each trace only the first `hours` are, except where a day is what is judged."""
 
-    candidate: str = "prototype"
     seeds: tuple[int, ...] = (1, 2, 3)
-    rival_seeds: tuple[int, ...] = (1, 2, 3)
+    rival_seeds: tuple[int, ...] = (1,)
     curve: bool = True
+    hours: float = HOURS
 
 
 def replay(family: Family, trace: Trace, scoring: str, make: Callable[[World], Policy]) -> Outcome:
@@ -63,16 +59,15 @@ def replay(family: Family, trace: Trace, scoring: str, make: Callable[[World], P
 def static_ratio(family: Family, trace: Trace) -> float:
     """One purchase for every pod of the trace at once, over its bound."""
     counts = np.bincount(trace.cls, minlength=len(trace.classes)).astype(np.int64)
-    buyer = Buyer(trace.classes, family.kinds, Rules().purchase)
-    return buyer.dollars(buyer.plan(counts)) / Program(trace.classes, family.kinds).solve(counts).dollars
+    bound = Program(trace.classes, family.kinds).solve(counts).dollars
+    return Greedy(trace.classes, family.kinds).dollars(counts) / bound
 
 
 def repacked(family: Family, trace: Trace) -> float:
-    """Dollars of the greedy that buys everything anew at every instant for free: no lower bound, but a sight of it."""
-    buyer = Buyer(trace.classes, family.kinds, Rules().purchase)
+    """Dollars of the purchase that is made anew at every instant for free: no lower bound, but a sight of it."""
+    greedy = Greedy(trace.classes, family.kinds)
     times = (np.arange(REPACKINGS) + 0.5) * trace.horizon / REPACKINGS
-    hourly = [buyer.dollars(buyer.plan(trace.counts(at))) for at in times]
-    return float(np.mean(hourly) * trace.horizon / 3600)
+    return float(np.mean([greedy.dollars(trace.counts(at)) for at in times]) * trace.horizon / 3600)
 
 
 def judge(family: Family, plan: Plan, tell: Tell = lambda _text: None) -> dict[str, Any]:
@@ -86,12 +81,14 @@ def judge(family: Family, plan: Plan, tell: Tell = lambda _text: None) -> dict[s
 
 
 def _seed(family: Family, plan: Plan, seed: int, first: bool, tell: Tell) -> dict[str, Any]:
-    trace = family.build(seed)
+    whole = family.build(seed)
+    trace = whole if family.shared_base else whole.first(plan.hours * 3600)
     tell(f"{family.name} seed {seed}: {len(trace)} pods, bound")
     clusters = trace.clusters if family.shared_base else 1
     bound = over_time(trace, Program(trace.classes, family.kinds, clusters), float(np.mean(BOOT_S)))
     figures: dict[str, Any] = {
         "seed": seed,
+        "hours": round(trace.horizon / 3600, 2),
         "pods": len(trace),
         "classes": len(trace.classes),
         "fewest_alive": bound.fewest,
@@ -99,25 +96,24 @@ def _seed(family: Family, plan: Plan, seed: int, first: bool, tell: Tell) -> dic
         "bound_boot_dollars": round(bound.boot_dollars, 2),
     }
     if family.limits.static is not None:
-        figures["static"] = round(static_ratio(family, trace), 4)
+        figures["static"] = round(static_ratio(family, whole), 4)
     if not family.shared_base:
         figures["repacked"] = round(repacked(family, trace) / bound.dollars, 4)
-    make = CANDIDATES[plan.candidate]
     for scoring in SCORINGS:
-        tell(f"{family.name} seed {seed}: {plan.candidate}, {scoring} first")
-        outcome = replay(family, trace, scoring, lambda world: make(world, family.limits.evicted))
+        tell(f"{family.name} seed {seed}: {scoring} first")
+        outcome = replay(family, trace, scoring, lambda world: engine(world, family.limits.evicted))
         figures[scoring] = _figures(outcome, bound)
     if seed in plan.rival_seeds:
         figures["rivals"] = _rivals(family, trace, bound, tell)
         if family.shared_base:
             tell(f"{family.name} seed {seed}: not sharing")
-            alone = replay(family, trace, EMPTIEST, lambda world: Prototype(world, Rules(), shared=False))
+            alone = replay(family, trace, EMPTIEST, lambda world: Fleet(world, shared=False))
             figures["not_shared"] = _figures(alone, bound)
     if plan.curve and first:
         figures["curve"] = {}
         for share in CURVE:
             tell(f"{family.name} seed {seed}: curve at {share:.0%}")
-            outcome = replay(family, trace, EMPTIEST, lambda world, share=share: make(world, share))
+            outcome = replay(family, trace, EMPTIEST, lambda world, share=share: engine(world, share))
             figures["curve"][f"{share:.2f}"] = _figures(outcome, bound)
     return figures
 
@@ -155,7 +151,16 @@ def _summary(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for scoring in SCORINGS:
         summary[scoring] = {
             name: spread([float(each[scoring][name]) for each in seeds])
-            for name in ("ratio", "evicted", "late", "service_wait_p99", "bought_back", "at_rest", "pinned_evicted")
+            for name in (
+                "ratio",
+                "evicted",
+                "late",
+                "unexplained",
+                "service_wait_p99",
+                "bought_back",
+                "at_rest",
+                "pinned_evicted",
+            )
         }
     against = [each for each in seeds if "rivals" in each]
     if against:
@@ -183,6 +188,7 @@ def checks(family: Family, summary: dict[str, Any]) -> dict[str, dict[str, Any]]
         at_most(f"{scoring}: dollars over bound", row["ratio"]["mean"], limit)
         at_most(f"{scoring}: evicted", row["evicted"]["most"], limits.evicted)
         at_most(f"{scoring}: pods later than boot and three cycles", row["late"]["mean"], LATE)
+        at_most(f"{scoring}: late pods without a cause", row["unexplained"]["most"], 0)
         at_most(f"{scoring}: service wait p99", row["service_wait_p99"]["mean"], BOOT_S[1] + 2 * CYCLE_S)
         at_most(f"{scoring}: bought back", row["bought_back"]["mean"], BOUGHT_BACK)
         at_most(f"{scoring}: without room at rest", row["at_rest"]["most"], 0)

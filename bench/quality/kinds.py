@@ -33,6 +33,7 @@ class Kinds:
     price: Floats
     probability: Floats
     limit: Ints
+    overhead: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def gpu(self) -> Flags:
@@ -84,6 +85,7 @@ def kinds(
         np.array(prices, np.float64),
         np.array(probabilities, np.float64),
         np.array(limits, np.int64),
+        overhead,
     )
 
 

@@ -37,7 +37,7 @@ class Scheduler:
         """Filters: Ready, of the cluster, enough room, risk allowed, token not taken."""
         nodes = world.nodes
         request = world.trace.classes.request[cls]
-        fits = nodes.ready & (nodes.cluster == cluster) & (free >= request).all(1)
+        fits = nodes.ready & ~nodes.cordoned & (nodes.cluster == cluster) & (free >= request).all(1)
         if fits.any():
             fits &= world.may_run[cls, nodes.kind]
             token = int(world.trace.classes.exclusive[cls])

@@ -27,7 +27,7 @@ _RESERVED, _ON_DEMAND, _SPOT = 2, 3, 4
 _NAMES = ("cpu", "memory", "nvidia.com/gpu")
 _RACK = "topology.bigfleet/rack"
 _START = 1_700_000_000 * SECOND
-_SLOTS, _RACKS, _RACK_SLOTS = 300, 24, 4
+_SLOTS, _RACKS = 300, 12
 
 
 class Sums:
@@ -65,7 +65,7 @@ class Sums:
                 price = float(kinds.price[kind])
                 type_ = kinds.names[kind].split("/")[0]
                 shapes.append(Shape("p", type_, "a", market, price, float(kinds.probability[kind]), have, labels))
-                count = int(kinds.limit[kind]) if limited else _RACK_SLOTS if world.racks else _SLOTS
+                count = int(kinds.limit[kind]) if limited else world.racks if world.racks else _SLOTS
                 for _slot in range(count):
                     self._kind_of.append(kind)
                     self._rack_of.append(rack)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench._report import conclude
-from bench.shard import fleet, load, rate, streams
+from bench.shard import bound, crowd, fleet, load, rate, streams
 
 EVIDENCE = Path("docs/evidence")
 
@@ -48,6 +48,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--seconds", type=float, default=60.0, help="how long steady cycles are timed (60)")
     made.set_defaults(run=fleet.run)
 
+    made = modes.add_parser("bound", help="a fleet that is bound as a whole: cycles while needs and machines change")
+    made.add_argument("--machines", type=int, default=500_000, help="bound machines (500000)")
+    made.add_argument("--needs", type=int, default=50_000, help="rows of all clusters together (50000)")
+    made.add_argument("--clusters", type=int, default=50, help="operators (50)")
+    made.add_argument("--changes", type=int, default=500, help="machines that change in every cycle (500)")
+    made.add_argument("--seconds", type=float, default=120.0, help="how long cycles are timed (120)")
+    made.set_defaults(run=bound.run)
+
+    made = modes.add_parser("crowd", help="how long a cluster waits while another one sends very many rows")
+    made.add_argument("--rows", type=int, default=100_000, help="rows of the large roll-up (100000)")
+    made.add_argument("--profiles", type=int, default=100_000, help="how many of them have requirements of their own")
+    made.set_defaults(run=crowd.run)
+
     for each in modes.choices.values():
         each.add_argument("--json", type=Path, metavar="FILE", help="also write the report here")
     options = parser.parse_args(argv)
@@ -59,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evidence() -> int:
     """Everything the documentation quotes, one after the other."""
     code = 0
-    for mode in ("load", "streams", "rate", "fleet"):
+    for mode in ("load", "streams", "rate", "fleet", "bound", "crowd"):
         print(f"-- shard {mode}", file=sys.stderr)
         code = max(code, main([mode, "--json", str(EVIDENCE / f"shard-{mode}.json")]))
     return code

@@ -22,15 +22,23 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         figures |= {"bound_machines": settled["machines"], "binding_seconds": round(settled["seconds"], 1)}
         # What follows a wave of bindings is not what this is about.
         await made.ask("run", rate=options.rate, changed=options.changed, seconds=10.0)
+        all_changed = await _timed(made, options.rate, 1.0, min(options.seconds, 30.0))
         figures |= {
             "streams": options.streams,
             "rows": options.rows,
             "machines": options.machines,
             **await _timed(made, options.rate, options.changed, options.seconds),
-            # Reported beside it: every single roll-up says something new.
-            "all_changed": await _timed(made, options.rate, 1.0, min(options.seconds, 30.0)),
+            # Beside it: every single roll-up says something new.
+            "all_changed": all_changed,
+            "all_changed_cycle_p99_ms": all_changed["cycle_p99_ms"],
+            "all_changed_missing_share": all_changed["missing_roll_up_share"],
             "resident_mib": made.resident_mib(),
-            "limits": {"cycle_p99_ms": 100.0, "missing_roll_up_share": 0.01},
+            "limits": {
+                "cycle_p99_ms": 100.0,
+                "missing_roll_up_share": 0.01,
+                "all_changed_cycle_p99_ms": 100.0,
+                "all_changed_missing_share": 0.01,
+            },
         }
     return figures
 

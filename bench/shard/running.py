@@ -112,19 +112,23 @@ def warm_kernels() -> float:
 
 
 @asynccontextmanager
-async def running(offerings: list[dict[str, Any]], settings: dict[str, Any]) -> AsyncIterator[Running]:
+async def running(
+    offerings: list[dict[str, Any]], settings: dict[str, Any], *, keep_state: bool = False
+) -> AsyncIterator[Running]:
     """Kernels compiled, provider up, shard not yet started."""
     await asyncio.to_thread(warm_kernels)
     with tempfile.TemporaryDirectory(prefix="bigfleet-bench-") as folder:
         catalogue = {"provider": "fake", "offerings": offerings}
         # Nothing of the load may end in a log file except what is measured.
-        fleet = LocalFleet(Path(folder), catalogue, {"audit-log": "", **settings}, keep_state=False, environment={})
+        fleet = LocalFleet(
+            Path(folder), catalogue, {"audit-log": "", **settings}, keep_state=keep_state, environment={}
+        )
         fleet.shard.argv += ["--log-level", "debug"]
         fleet.provider.argv += ["--log-level", "warning"]
         made = Running(fleet)
         try:
             fleet.provider.start()
-            await _provider_is_up(fleet)
+            await provider_is_up(fleet)
             yield made
         finally:
             await made.close()
@@ -144,7 +148,7 @@ async def started(made: Running) -> dict[str, float]:
     }
 
 
-async def _provider_is_up(fleet: LocalFleet) -> None:
+async def provider_is_up(fleet: LocalFleet) -> None:
     await until(lambda: _answers(fleet), seconds=PROVIDER_SECONDS, what="the provider answers")
 
 

@@ -9,12 +9,11 @@ For trying BigFleet on a real control plane: the scheduler binds real pods to th
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import re
 import ssl
 import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +105,10 @@ class ApiServer:
     def __init__(self, kubeconfig: Path) -> None:
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        self._url = cluster["server"]
+        self._host = cluster["server"].removeprefix("https://")
         self._trust = ssl.create_default_context(cafile=cluster["certificate-authority"])
         self._token = user["token"]
+        self._kept = threading.local()
         self._names: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -149,17 +149,25 @@ class ApiServer:
         return known
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-        request = urllib.request.Request(
-            f"{self._url}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=30, context=self._trust) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read() or b"{}")
+        """One request on the thread's own connection; one that the server closed meanwhile is opened again."""
+        content = None if body is None else json.dumps(body)
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        for last in (False, True):
+            connection = getattr(self._kept, "connection", None)
+            if connection is None:
+                connection = self._kept.connection = http.client.HTTPSConnection(
+                    self._host, timeout=30, context=self._trust
+                )
+            try:
+                connection.request(method, path, body=content, headers=headers)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read() or b"{}")
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                self._kept.connection = None
+                if last:
+                    raise
+        raise AssertionError("unreachable")
 
 
 def _node(machine: kit.Machine, told: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +177,7 @@ def _node(machine: kit.Machine, told: dict[str, Any]) -> dict[str, Any]:
         **{key: value for key, value in machine.labels.items() if _LABEL_VALUE.fullmatch(value)},
         INSTANCE_TYPE_LABEL: machine.instance_type,
         ZONE_LABEL: machine.zone,
-        CAPACITY_TYPE_LABEL: machine.capacity_type.name.lower().replace("_", "-"),
+        CAPACITY_TYPE_LABEL: machine.capacity_type.label,
         MACHINE_ID_LABEL: machine_label(machine.id),
         SIMULATED_LABEL: "true",
         **told.get("labels", {}),

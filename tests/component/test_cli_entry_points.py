@@ -197,7 +197,7 @@ def test_a_file_that_was_asked_for_is_named_when_it_is_written(tmp_path: Path) -
 def test_extras_that_add_nothing_yet_say_so() -> None:
     said = " ".join(call("bigfleet", "--help").stdout.split())
     sources = [path.read_text() for path in Path(bigfleet.__file__).parents[1].rglob("*.py")]
-    for extra, brought in (("coordinator", ("aetcd",)), ("operator", ("httpx", "jinja2"))):
+    for extra, brought in (("coordinator", ("aetcd",)), ("operator", ("jinja2",))):
         used = any(re.search(rf"^\s*(from|import) {name}\b", text, re.M) for text in sources for name in brought)
         idle = f"the extra bigfleet[{extra}] installs clients that nothing uses yet" in said
         assert used is not idle, f"{extra}: cli/bigfleet.py says ELSEWHERE"

@@ -11,11 +11,29 @@ from tests.strategies.builders import SECOND
 from tests.strategies.shard_world import S, World, cpu, dice, test_config
 from tools.chaos import chaos
 
+WORST = (
+    "invisible machines",
+    "sold out",
+    "lost data directory",
+    "full disk",
+    "poisonous roll-up",
+    "expired certificate",
+)
+
 
 async def test_thirty_events_of_real_processes_leave_nothing_broken(tmp_path: Path) -> None:
     report = await chaos(30, 11, tmp_path, compiled=False)
     assert report["problems"] == [], report
     assert report["lives"]["shard"] > 1 and report["lives"]["provider"] > 1 and report["meddled"], report
+
+
+async def test_the_worst_events_of_all_leave_nothing_broken(tmp_path: Path) -> None:
+    """Machines nobody can see, stock-outs, a lost data directory, a full disk, poison, an expired certificate."""
+    report = await chaos(len(WORST), 6, tmp_path, compiled=False, only=WORST)
+    assert report["problems"] == [], report
+    # Which call meets a hidden machine first is a matter of time.
+    hidden = sum(count for what, count in report["meddled"].items() if what.endswith(" hidden"))
+    assert report["lives"]["shard"] >= 2 and hidden > 0, report
 
 
 @pytest.mark.parametrize("seed", range(4))

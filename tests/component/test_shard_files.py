@@ -26,6 +26,7 @@ from bigfleet.model.taint import Taint, Toleration
 from bigfleet.provider.kit import SqliteStore
 from bigfleet.provider.kit.core.events import SaveFence
 from bigfleet.shard.contract.events import Audit, RunStep, Table
+from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.recording.format import Recorder, RecordingError, read_recording, recording_header
 from bigfleet.shard.runtime.audit import AuditError, AuditLog
 from bigfleet.shard.runtime.journal import JournalError, JournalFile
@@ -317,3 +318,12 @@ def test_a_full_disk_under_a_provider_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.Error, match="full"):
         store.write([SaveFence("s", f"machine-{n}" * 100, 1, 1) for n in range(500)])
     store.close()
+
+
+def test_a_full_disk_under_the_audit_log_is_told_as_such() -> None:
+    log = AuditLog(Path("/dev/full"))
+    with pytest.raises(
+        AuditError, match=r"--audit-log /dev/full cannot be written: No space left on device; make room"
+    ):
+        log.write([(1, Audit(1, "Delete", "m-1", "", "phase3.release", 0, Outcome.SUCCESS))])
+    log.close()

@@ -105,7 +105,8 @@ async def test_05_every_field_of_a_machine_in_an_unchanged_state_is_refreshed(fl
         await until(lambda: _price(fleet, "slot-00010", 3.25))
         after = (await fleet.machine("slot-00010")).machine
         assert (after.state, after.interruption_probability, after.zone) == (before.state, 0.5, "zone-moved")
-        assert dict(after.labels) == {"rack": "new"} and after.allocatable.resources["cpu"] == "7"
+        labels = {"rack": "new", "bigfleet.lucy.sh/capacity-type": "on-demand"}
+        assert dict(after.labels) == labels and after.allocatable.resources["cpu"] == "7"
     finally:
         fleet.tell_lies()
     await until(lambda: _price(fleet, "slot-00010", before.price_per_hour))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bigfleet.sim import library
-from bigfleet.sim.scenario.scenario import OperatorKind
+from bigfleet.sim.scenario.scenario import OperatorKind, shipped_file
 from bigfleet.sim.world.simulation import Simulation
+from bigfleet.virtual.kernel import SECOND
 from tests.strategies.oracle_engine import OracleEngine
 
 # Scenario, and what sums get wrong about it.
@@ -31,6 +34,19 @@ def test_deciding_for_pods_keeps_what_sums_break(name: str) -> None:
     assert any(failure.startswith(KEPT[name]) for failure in sums.failures()), sums.failures()
 
 
-def test_scenarios_that_wait_to_be_switched_on_exist_and_have_no_golden() -> None:
-    assert set(library.shipped()) >= library.AWAITED
-    assert [name for name in sorted(library.AWAITED) if library.golden_path(name).exists()] == []
+def test_every_shipped_scenario_says_which_operators_it_plays() -> None:
+    """Ordinary clusters report placement; those of the reference's scenarios send sums, and say so."""
+    for name in library.shipped():
+        text = shipped_file(name).read_text(encoding="utf-8")
+        while (base := re.search(r"^extends: (\S+)$", text, re.MULTILINE)) and "\noperator:" not in text:
+            text = shipped_file(base.group(1)).read_text(encoding="utf-8")
+        assert re.search(r"^operator: (placement|reference)$", text, re.MULTILINE), name
+
+
+def test_the_first_purchase_costs_at_most_a_tenth_more_than_the_cheapest_machines_that_hold_all() -> None:
+    """$23.60 an hour is the integer optimum of what the scenario wants (its own comment says of what it is made)."""
+    run = Simulation(library.find("sizes-at-once"))
+    run.kernel.run_until(15 * SECOND)
+    core = run.sites[0].host.core
+    assert core is not None
+    assert 23.60 <= core.published.dollars_per_hour <= 23.60 * 1.10

@@ -5,97 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bigfleet.model.quantity import parse_quantity
 from bigfleet.wire import shard_pb2
-from tools.kube.cluster import OPERATOR, KubeCluster
-from tools.kube.scripted_shard import IDLE, ScriptedShard
-from tools.kube.stack import OPERATOR_PROGRAM, deployment, metrics, wait_running
-from tools.processes import Program, free_address
+from tests.kube.scene import OURS, Scene
+from tools.kube.cluster import KubeCluster
+from tools.kube.reference_shard import ReferenceShard
+from tools.kube.scripted_shard import CONFIGURING, DRAINING, IDLE, ScriptedShard
+from tools.kube.stack import deployment, metrics, wait_running
 from tools.waiting import wait_until
 
-OURS = "/apis/bigfleet.lucy.sh/v1alpha1"
+ADMISSION = Path(__file__).resolve().parents[2] / "deploy" / "admission" / "keep-off-interruptible.yaml"
 REPORT = shard_pb2.DrainReport
 MERGE = "application/merge-patch+json"
-
-
-class Scene:
-    """One cluster, one scripted shard, one operator; nodes of ours by machine id."""
-
-    def __init__(self, cluster: KubeCluster, shard: ScriptedShard, folder: Path) -> None:
-        self.cluster = cluster
-        self.shard = shard
-        self.http = free_address()
-        # A fresh API server forbids everything until it has read its rules.
-        self.cluster_restarted = False
-        flags = ("--placement", "--rollup-interval", "1s", "--drained-retention", "3s", "--no-leader-elect")
-        self.operator = Program(
-            "operator",
-            [
-                *(*OPERATOR_PROGRAM, "--cluster-id", "c-1", "--shard-addr", shard.address, "--metrics-addr", self.http),
-                *("--kubeconfig", str(cluster.kubeconfig(OPERATOR)), "--log-format", "json", *flags),
-            ],
-            folder,
-        )
-
-    def add_node(self, machine: str, cpu: str = "4") -> None:
-        """A node that kwok keeps alive, and a machine the shard knows."""
-        room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-        labels = {
-            "bigfleet.lucy.sh/machine-id": machine,
-            "kubernetes.io/hostname": machine,
-            "node.kubernetes.io/instance-type": "t",
-        }
-        node = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": machine, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
-            "status": {
-                "allocatable": room,
-                "capacity": room,
-                "conditions": [{"type": "Ready", "status": "False", "reason": "Booting", "message": ""}],
-            },
-        }
-        status, answer = self.cluster.ask("POST", "/api/v1/nodes", node)
-        assert status == 201, answer
-        self.shard.has_node(machine)
-        wait_until(lambda: self.is_ready(machine), what=f"{machine} is ready")
-
-    def node(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.cluster.ask("GET", f"/api/v1/nodes/{name}")[1]
-        return found
-
-    def is_ready(self, name: str) -> bool:
-        conditions = self.node(name).get("status", {}).get("conditions", ())
-        taints = self.node(name)["spec"].get("taints", ())
-        blocked = any(each["effect"] != "PreferNoSchedule" for each in taints)
-        return not blocked and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-    def upcoming(self) -> dict[str, str]:
-        return {
-            each["metadata"]["name"]: each.get("status", {}).get("phase", "")
-            for each in self.cluster.items(f"{OURS}/upcomingnodes")
-        }
-
-    def pods_on(self, node: str) -> list[str]:
-        return [
-            pod["metadata"]["name"]
-            for pod in self.cluster.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
-            if not pod["metadata"].get("deletionTimestamp")
-        ]
-
-    def clear(self) -> None:
-        """The cluster as it was before the test."""
-        for kind in ("deployments", "poddisruptionbudgets"):
-            self.cluster.kubectl("delete", kind, "--all", "--wait=true", "--timeout=60s")
-        self.cluster.ask("DELETE", "/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0})
-        self.cluster.ask("DELETE", f"{OURS}/namespaces/default/capacityrequests")
-        self.cluster.ask("DELETE", "/api/v1/nodes")
-        self.cluster.ask("DELETE", f"{OURS}/upcomingnodes")
-        wait_until(lambda: not self.cluster.items("/api/v1/pods"), what="no pod is left")
 
 
 @pytest.fixture(scope="module")
@@ -107,20 +34,30 @@ def shared_cluster(control_plane_programs: None, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def scene(shared_cluster: KubeCluster, tmp_path: Path) -> Iterator[Scene]:
-    with ScriptedShard() as shard:
-        made = Scene(shared_cluster, shard, tmp_path)
-        made.operator.start()
-        try:
-            shard.wait_for("rollup")
-            yield made
-            if made.cluster_restarted:
-                return
-            forbidden = [key for key in metrics(made.http) if key[0].endswith("api_requests_total") and "403" in key]
-            assert not forbidden, "calls the operator's role does not allow"
-        finally:
-            made.operator.kill()
-            print(made.operator.tail(3000), file=sys.stderr)
-            made.clear()
+    with ScriptedShard() as shard, played(Scene(shared_cluster, shard, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def reference_scene(shared_cluster: KubeCluster, tmp_path: Path) -> Iterator[Scene]:
+    with ReferenceShard() as shard, played(Scene(shared_cluster, shard, tmp_path)) as made:
+        yield made
+
+
+@contextmanager
+def played(made: Scene) -> Iterator[Scene]:
+    made.operator.start()
+    try:
+        made.shard.wait_for("rollup")
+        yield made
+        if made.cluster_restarted:
+            return
+        forbidden = [key for key in metrics(made.http) if key[0].endswith("api_requests_total") and "403" in key]
+        assert not forbidden, "calls the operator's role does not allow"
+    finally:
+        made.operator.kill()
+        print(made.operator.tail(3000), file=sys.stderr)
+        made.clear()
 
 
 def budget(name: str, app: str, at_least: int) -> dict[str, Any]:
@@ -262,6 +199,88 @@ def test_a_request_is_acknowledged_only_after_the_shards_answer_and_only_once(sc
     assert scene.cluster.ask("GET", path)[1]["metadata"]["resourceVersion"] == version
 
 
+def test_pods_and_requests_that_are_dear_to_interrupt_keep_off_spot_nodes(scene: Scene) -> None:
+    scene.cluster.kubectl("apply", "-f", str(ADMISSION))
+    dear = {"bigfleet.lucy.sh/interruption-penalty": "8k"}
+    pod = deployment("dear", 1, {"cpu": "1"}, annotations=dear)["spec"]["template"]
+    probe = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**pod["metadata"], "name": "probe"}}
+    try:
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        wait_until(lambda: scene.cluster.ask("POST", path, probe)[1]["spec"].get("affinity"), what="the policy acts")
+        scene.add_node("m-spot", capacity_type="spot")
+        scene.add_node("m-owned", cpu="1", capacity_type="on-demand")
+        scene.cluster.apply(
+            deployment("cheap", 1, {"cpu": "100m"}, annotations={"bigfleet.lucy.sh/interruption-penalty": "64"}),
+            deployment("dear", 2, {"cpu": "600m"}, annotations=dear),
+        )
+        wait_running(scene.cluster, 1, app="dear")
+        wait_running(scene.cluster, 1, app="cheap")
+        dears = scene.cluster.items("/api/v1/namespaces/default/pods?labelSelector=app%3Ddear")
+        assert {each["spec"].get("nodeName") for each in dears} == {"m-owned", None}
+        # A request without a pod keeps to the same rule: m-spot has room for it, and it is stranded all the same.
+        request = {
+            "apiVersion": "bigfleet.lucy.sh/v1alpha1",
+            "kind": "CapacityRequest",
+            "metadata": {"name": "kept", "namespace": "default"},
+            "spec": {"priority": 7, "resources": {"cpu": "1"}, "interruptionPenalty": "8k"},
+        }
+        scene.cluster.apply(request)
+        told = scene.shard.wait_for("rollup", lambda rollup: any(need.priority == 7 for need in rollup.needs))
+        [need] = [need for need in told.needs if need.priority == 7]
+        assert (need.count, need.stranded) == (1, 1)
+        assert [(each.key, list(each.values)) for each in need.requirements] == [
+            ("bigfleet.lucy.sh/capacity-type", ["spot"])
+        ]
+    finally:
+        scene.cluster.kubectl("delete", "-f", str(ADMISSION))
+
+
+def test_a_reference_shard_reads_sums_of_everything_and_drives_nodes_as_it_knows_how(reference_scene: Scene) -> None:
+    scene = reference_scene
+    shard = scene.shard
+    assert isinstance(shard, ReferenceShard)
+    for number, cpu in enumerate(("500m", "500m", "2")):
+        request = {
+            "apiVersion": "bigfleet.lucy.sh/v1alpha1",
+            "kind": "CapacityRequest",
+            "metadata": {"name": f"r-{number}", "namespace": "default"},
+            "spec": {"priority": 5, "resources": {"cpu": cpu}},
+        }
+        scene.cluster.apply(request)
+
+    def sums(rollup: Any) -> tuple[float, float]:
+        """All demand, and the largest unit, as a shard folds rows of one profile."""
+        cores = [float(parse_quantity(need.aggregate_resources["cpu"]).to_float()) for need in rollup.needs]
+        units = [float(parse_quantity(need.min_unit["cpu"]).to_float()) for need in rollup.needs]
+        return sum(cores), max(units, default=0.0)
+
+    shard.wait_for("rollup", lambda rollup: sums(rollup) == (3.0, 2.0))
+    path = f"{OURS}/namespaces/default/capacityrequests/r-0"
+    wait_until(lambda: scene.cluster.ask("GET", path)[1]["status"]["phase"] == "Acknowledged", what="acknowledged")
+
+    shard.wants_blob("b-1", "c-1")
+    answer = shard.wait_for("bootstrap_response", lambda told: told.request_id == "b-1")
+    assert answer.user_data and not answer.error
+    shard.has_node("m-1", CONFIGURING)
+    wait_until(lambda: scene.upcoming().get("un-m-1") == "Registered", what="the host joins")
+    scene.add_node("m-1")
+    wait_until(lambda: scene.upcoming().get("un-m-1") == "Ready", what="its node is ready")
+
+    scene.cluster.apply(deployment("web", 2, {"cpu": "1"}))
+    wait_running(scene.cluster, 2, app="web")
+    scene.add_node("m-2")
+    shard.reclaim("i-1", "m-1", grace=60)
+    ack = shard.wait_for("reclaim_ack", lambda told: told.instruction_id == "i-1")
+    assert ack.nodes_started == 1
+    wait_until(lambda: not scene.pods_on("m-1") and len(scene.pods_on("m-2")) == 2, what="m-1 is emptied")
+    shard.has_node("m-1", DRAINING)
+    wait_until(lambda: scene.upcoming().get("un-m-1") == "Draining", what="m-1 drains")
+    shard.has_node("m-1", IDLE)
+    wait_until(lambda: "un-m-1" not in scene.upcoming(), what="m-1 is gone")
+    assert shard.streams == 1, "nothing of this ended the stream"
+
+
+# Last: a fresh API server forbids everything until it has read its rules.
 def test_an_api_server_that_restarts_withdraws_no_demand(scene: Scene) -> None:
     names = [f"r-{number}" for number in range(5)]
     for name in names:

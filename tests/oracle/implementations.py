@@ -45,6 +45,7 @@ class EngineRows:
             deferred=int(result.deferred),
             capped=int(result.capped),
             aborted=list(result.aborted),
+            doubted=list(result.doubted),
         )
 
 

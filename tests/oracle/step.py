@@ -47,6 +47,7 @@ class OracleResult:
     deferred: int = 0
     capped: int = 0
     aborted: list[str] = field(default_factory=list)
+    doubted: list[str] = field(default_factory=list)
 
 
 class Oracle:
@@ -89,12 +90,13 @@ class Oracle:
             for name, cluster in self.demand.clusters.items()
             if cluster.reporting
         }
+        result.doubted = sorted((name for name in self.believed if self._doubted(name)), key=str.encode)
         entries = in_order([*entries_of(self.demand, units), *needs])
         for entry in entries:
             entry.parked = self._parked(entry, policy, now)
         for need in needs:
             need.may_acquire = self._may_acquire(need, policy, conditions, now) and not need.parked
-        book = coming_lots(units, self.demand, worth, now)
+        book = coming_lots(units, needs, self.demand, worth, now)
         for need in needs:
             place_on_coming(need, book, units)
 
@@ -148,7 +150,9 @@ class Oracle:
         found: dict[str, list[Going]] = {}
         for name in sorted(self.demand.clusters, key=str.encode):
             if self.demand.clusters[name].reporting:
-                found[name] = going(name, self.machines, self.demand, worth, policy, conditions, now)
+                found[name] = going(
+                    name, self.machines, self.demand, worth, policy, conditions, now, self._doubted(name)
+                )
             elif name in sums:
                 found[name] = [(unit, Reason.EXCESS, False) for unit in sums[name]]
         return found
@@ -179,6 +183,11 @@ class Oracle:
                 rest.append(_moved(new, name, names) if new is not None else _deleted_by_move(old[0], policy))
             rest += [_close(unit) for unit in outcome.closes]
         return started, rest
+
+    def _doubted(self, name: str) -> bool:
+        """Says that it lacks units, and is not believed."""
+        cluster = self.demand.clusters[name]
+        return not self.believed[name] and any(cluster.stranded(row) for row in cluster.rows.values())
 
     def _may_preempt(self, entry: Entry | Need, policy: Policy, now: int) -> bool:
         cluster = self.demand.clusters[entry.cluster]

@@ -123,6 +123,11 @@ def _fault(batch: MachineBatch, index: int, seen: set[str]) -> str | None:
         return "labels"
     if shape and any(not 0 <= amount <= 2**40 for _, amount in shape.allocatable.items()):
         return "range"
+    stamp = batch.stamps[batch.stamp[index]] if state and batch.stamp[index] >= 0 else None
+    if stamp and not (
+        -(2**31) <= stamp.priority < 2**31 and stamp.interruption_dollars >= 0 and stamp.reclamation_dollars >= 0
+    ):
+        return "range"
     return None
 
 

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bigfleet.model.machine import CallKind
@@ -283,6 +283,8 @@ def test_after_random_trouble_demand_is_met_and_nothing_leaks(seed: int) -> None
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+# A cluster that stays away after two crashes, longer than its idle machine is held.
+@example(seed=23200177)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_crashes_lost_answers_and_new_streams_never_buy_twice(seed: int) -> None:
     chaos = Chaos(seed)

@@ -48,7 +48,7 @@ def commands(draw: st.DrawFn, state: State) -> do.Command:
     if draw(st.integers(0, 9)) < 5:
         return draw(plain)
     transfers = st.sampled_from((*sorted(tables.transfers), "none"))
-    kind = draw(st.integers(0, 5))
+    kind = draw(st.integers(0, 7))
     if kind == 0:
         named = st.sampled_from((*sorted(tables.generations), 999_999))
         return do.Propose(
@@ -73,6 +73,12 @@ def commands(draw: st.DrawFn, state: State) -> do.Command:
     if kind == 4:
         known = [(*place, domain.revision) for place, domain in sorted(tables.domains.items())]
         return do.SettleDomains(tuple(draw(st.lists(st.sampled_from((*known, (RACK, "r0", 0))), max_size=2))))
+    if kind == 5:
+        owner = st.sampled_from((*sorted(tables.shards), "nobody"))
+        named = [(draw(st.sampled_from(("p0", "p1"))), machine, draw(owner)) for machine in draw(machines)]
+        return do.Pin(tuple(named), tables.meta.fleet_version - draw(st.integers(0, 1)))
+    if kind == 6:
+        return do.Vouch(draw(st.sampled_from((*sorted(tables.shards), "nobody"))))
     rows = sorted(tables.withdrawn.values(), key=lambda row: row.key)
     if rows:
         row = draw(st.sampled_from(rows))

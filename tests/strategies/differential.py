@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Step = StepInput | PlacedStep
 
-COMPARED = ("rejected", "rollups", "actions", "verdicts", "shortfalls", "deferred", "capped", "aborted")
+COMPARED = ("rejected", "rollups", "actions", "verdicts", "shortfalls", "deferred", "capped", "aborted", "doubted")
 
 
 def disagreement(seed: int, size: Size, *, placed: bool = False) -> str | None:

@@ -19,7 +19,7 @@ from numba.core import config
 
 from bigfleet.engine.counted import buying, lots, supply, worth
 from bigfleet.engine.demand import rollups
-from bigfleet.engine.giving_back import consolidation, giving, weighing
+from bigfleet.engine.giving_back import giving, other_room, weighing
 from bigfleet.engine.nodes import reports
 from tests.oracle.implementations import EngineRows
 from tests.oracle.step import Oracle
@@ -67,9 +67,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
             "return r.closing[row] != 0 or r.open_version[row] != NEVER",
         ),
     ),
-    "move without overlap price": (
-        Edit(consolidation.Consolidation, "_options", "- reclamation - overlap", "- reclamation"),
-    ),
+    "move without overlap price": (Edit(other_room, "weigh_moves", "- reclamation - overlap", "- reclamation"),),
     "refusal ignored": (Edit(giving.GivingBack, "begin", "(standing.drain_rests, REST_DRAIN)", "(set(), REST_DRAIN)"),),
     "spread by machines": (Edit(buying, "buy", "+= b.s.units[0] * times", "+= times"),),
     "exclusive ignored": (

@@ -52,6 +52,7 @@ class OracleEngine:
             deferred=found.deferred,
             capped=found.capped,
             aborted=tuple(getattr(found, "aborted", ())),
+            doubted=tuple(found.doubted),
         )
 
     def available_capacity(self, cluster: str) -> list[AvailableCapacity]:

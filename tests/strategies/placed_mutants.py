@@ -48,7 +48,7 @@ def _remainders_forgotten() -> Any:
 
 def _coming_without_deadline() -> Any:
     sound = coming.coming_lots
-    return _patched((step, "coming_lots", lambda units, demand, worth, now: sound(units, demand, worth, -1)))
+    return _patched((step, "coming_lots", lambda *given: sound(*given[:-1], -1)))
 
 
 def _price_instead_of_value() -> Any:

@@ -58,6 +58,7 @@ class StepTables:
     capped: int
     victims: dict[str, Any] = field(default_factory=dict)
     aborted: tuple[str, ...] = ()
+    doubted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: Any) -> StepTables:
@@ -73,6 +74,7 @@ class StepTables:
             result.capped,
             dict(getattr(result, "victims", {})),
             tuple(result.aborted),
+            tuple(result.doubted),
         )
 
 

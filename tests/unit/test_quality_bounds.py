@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bench.quality.bounds import Program, over_time, rounded_share
 from bench.quality.demand import NOBODY, Classes, Trace, TraceBuilder
 from bench.quality.families import FAMILIES
+from bench.quality.greedy import Greedy
 from bench.quality.kinds import UNLIMITED, Kinds, undominated
-from bench.quality.purchase import Buyer
 
 
 def kinds_of(*rows: tuple[int, int, float], limits: tuple[int, ...] = ()) -> Kinds:
@@ -69,9 +69,8 @@ def test_no_fleet_is_cheaper_than_the_bound_and_the_greedy_is_a_fleet(sizes: lis
     counts = np.array([sizes.count(each) for each in distinct], np.int64)
     classes = classes_of(*distinct)
     bound, best = Program(classes, kinds).solve(counts).dollars, cheapest(sizes, kinds)
-    buyer = Buyer(classes, kinds)
     assert bound <= best + 1e-9
-    assert best <= buyer.dollars(buyer.plan(counts)) + 1e-9
+    assert best <= Greedy(classes, kinds).dollars(counts) + 1e-9
 
 
 def test_pods_of_five_cores_on_machines_of_eight_need_one_each() -> None:
@@ -130,7 +129,7 @@ def test_a_family_is_large_enough_to_judge_and_every_pod_of_it_fits_something(na
     family = FAMILIES[name]
     trace = family.build(1)
     assert Program(trace.classes, family.kinds).solve(np.ones(len(trace.classes), np.int64)).dollars > 0
-    assert min(int(trace.alive(at).sum()) for at in np.linspace(0, trace.horizon * 0.99, 25)) >= 300
+    assert min(int(trace.alive(at).sum()) for at in np.linspace(60, trace.horizon * 0.99, 25)) >= 300
 
 
 def test_a_trace_is_the_same_for_the_same_seed_only() -> None:

@@ -57,7 +57,7 @@ def test_a_missed_limit_is_told() -> None:
     spread = {"mean": 1.3, "least": 1.2, "most": 1.4}
     nothing = {"mean": 0.0, "least": 0.0, "most": 0.0}
     scoring = dict.fromkeys(
-        ("evicted", "late", "service_wait_p99", "bought_back", "at_rest", "pinned_evicted"), nothing
+        ("evicted", "late", "unexplained", "service_wait_p99", "bought_back", "at_rest", "pinned_evicted"), nothing
     ) | {"ratio": spread}
     summary = {"static": {"mean": 1.0}, "emptiest": scoring, "fullest": scoring}
     found = checks(Family("f", "f", small, Limits(1.02, 1.25, 1.35, 1.1)), summary)

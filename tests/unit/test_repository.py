@@ -56,7 +56,11 @@ def index_page(monkeypatch: pytest.MonkeyPatch, urls: dict[str, str]) -> str:
 def test_the_readme_of_a_package_index_has_no_broken_picture_or_link(monkeypatch: pytest.MonkeyPatch) -> None:
     page = index_page(monkeypatch, {})
     assert "](" not in page and "<!--" not in page
-    assert "picture: a zone is down" in page and "gRPC :7780" in page
+    assert "*a zone is down" in page and "gRPC :7780" in page
+    screen = page.partition("```text\n")[2].partition("\n```")[0].splitlines()
+    assert any("clusters" in line and "╭─" in line for line in screen)
+    # Frames are closed at their right end: every column stands where it stands in the picture.
+    assert len({len(line) for line in screen if line.endswith(("╮", "╯", "│"))}) == 1
 
 
 def test_a_package_with_a_repository_shows_the_picture_itself(monkeypatch: pytest.MonkeyPatch) -> None:

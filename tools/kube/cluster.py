@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,19 @@ RATES = ("--kube-api-qps=300", "--kube-api-burst=600")
 class KubeCluster:
     """One control plane. `start` returns once the API server answers and its controllers have begun."""
 
-    def __init__(self, folder: Path, *, scheduler: bool = True, kwok: bool = True, manager: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        scheduler: bool = True,
+        kwok: bool = True,
+        manager: bool = True,
+        admission: Sequence[str] = (),
+        scheduler_config: Mapping[str, Any] | None = None,
+    ) -> None:
         self.folder = folder
+        self.admission = admission
+        self.scheduler_config = scheduler_config
         folder.mkdir(parents=True, exist_ok=True)
         self._with = {"scheduler": scheduler, "kwok": kwok, "manager": manager}
         base = _consecutive_ports()
@@ -162,6 +173,7 @@ class KubeCluster:
                 *("--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={keys}"),
                 *(f"--service-account-signing-key-file={keys}", "--profiling=false"),
                 *("--max-requests-inflight=800", "--max-mutating-requests-inflight=400"),
+                *((f"--enable-admission-plugins={','.join(self.admission)}",) if self.admission else ()),
             ],
             "manager": [
                 *(str(BIN / "kube-controller-manager"), f"--kubeconfig={manager}", *served, "--leader-elect=false"),
@@ -173,7 +185,7 @@ class KubeCluster:
             "scheduler": [
                 *(str(BIN / "kube-scheduler"), f"--kubeconfig={scheduler}", *served, "--leader-elect=false", *RATES),
                 *(f"--secure-port={ports['scheduler']}", f"--authentication-kubeconfig={scheduler}"),
-                f"--authorization-kubeconfig={scheduler}",
+                *(f"--authorization-kubeconfig={scheduler}", *self._scheduler_profile()),
             ],
             "kwok": [
                 *(str(BIN / "kwok"), f"--kubeconfig={self.kubeconfig()}", f"--config={STAGES}", "--node-ip=10.255.0.1"),
@@ -181,6 +193,22 @@ class KubeCluster:
                 *("--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{ports['kwok']}"),
             ],
         }
+
+    def _scheduler_profile(self) -> tuple[str, ...]:
+        if self.scheduler_config is None:
+            return ()
+        path = self.folder / "scheduler.yaml"
+        # A file makes the scheduler deaf to flags that it can hold: those are repeated in it.
+        client = {"kubeconfig": str(self.kubeconfig("system:kube-scheduler")), "qps": 300, "burst": 600}
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": client,
+            **self.scheduler_config,
+        }
+        path.write_text(yaml.safe_dump(document))
+        return (f"--config={path}",)
 
     def _write_keys(self) -> None:
         key = rsa.generate_private_key(65537, 2048)
@@ -207,7 +235,7 @@ class KubeCluster:
         # The certificate the API server makes for itself carries the authority that signed it.
         return self.folder / "certs" / "apiserver.crt"
 
-    def _trust(self) -> ssl.SSLContext:
+    def trust(self) -> ssl.SSLContext:
         if not hasattr(self, "_context"):
             self._context = ssl.create_default_context(cafile=str(self._ca()))
         return self._context
@@ -234,7 +262,7 @@ class KubeCluster:
         fresh = getattr(self._connections, "open", None) is None
         if fresh:
             self._connections.open = http.client.HTTPSConnection(
-                "127.0.0.1", self.ports["api"], timeout=60, context=self._trust()
+                "127.0.0.1", self.ports["api"], timeout=60, context=self.trust()
             )
         try:
             self._connections.open.request(method, path, body=body, headers=headers)

@@ -89,8 +89,8 @@ def measure(count: int, templates: int = 20, rollups: int = ROLLUPS) -> dict[str
         "pods": count,
         "rows": rows,
         "rollup_bytes": size,
-        "cold_ms": round(cold * 1000, 1),
-        "told_to_the_mirror_s": round(applied, 2),
+        # From what was decoded to the bytes of the first roll-up.
+        "cold_ms": round((applied + cold) * 1000, 1),
         "read_and_decoded_s": round(read, 2),
         "changed_p50_ms": round(statistics.median(changed), 1),
         "changed_p99_ms": round(changed[max(0, int(len(changed) * 0.99) - 1)], 1),

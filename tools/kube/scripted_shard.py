@@ -17,21 +17,27 @@ from bigfleet.wire import provider_pb2, shard_pb2
 from tools.waiting import wait_until
 
 SESSION = "/bigfleet.v1alpha1.Shard/Session"
+CONFIGURING = provider_pb2.MACHINE_STATE_CONFIGURING
 CONFIGURED = provider_pb2.MACHINE_STATE_CONFIGURED
+DRAINING = provider_pb2.MACHINE_STATE_DRAINING
 IDLE = provider_pb2.MACHINE_STATE_IDLE
 
 
 class ScriptedShard:
     """Serves one operator at a time in a thread of its own. `nodes` are told on every new stream."""
 
+    # What it understands and speaks; a shard of the base contract knows less (`reference_shard.py`).
+    hears: Any = shard_pb2.OperatorMessage
+    says: Any = shard_pb2.ShardMessage
+
     def __init__(self) -> None:
-        self.heard: list[shard_pb2.OperatorMessage] = []
+        self.heard: list[Any] = []
         self.streams = 0
         self.address = ""
-        self.nodes: dict[str, shard_pb2.NodeStateUpdate] = {}
+        self.nodes: dict[str, dict[str, Any]] = {}
         self.answers_rollups = True
         self._loop = asyncio.new_event_loop()
-        self._outgoing: asyncio.Queue[shard_pb2.ShardMessage | None] | None = None
+        self._outgoing: asyncio.Queue[Any] | None = None
         self._server: Any = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()
@@ -49,7 +55,7 @@ class ScriptedShard:
     # ---------------------------------------------------------------------------------------------------------- script
 
     def say(self, **payload: Any) -> None:
-        self._loop.call_soon_threadsafe(self._put, shard_pb2.ShardMessage(**payload))
+        self._loop.call_soon_threadsafe(self._put, self.says(**payload))
 
     def hang_up(self) -> None:
         """End the present stream."""
@@ -57,17 +63,22 @@ class ScriptedShard:
 
     def has_node(self, machine: str, state: Any = CONFIGURED, **facts: Any) -> None:
         """The machine is so from now on, and the operator is told."""
-        frame = shard_pb2.NodeStateUpdate(
-            supersedes_key=f"node:{machine}", machine_id=machine, state=state, node_name=machine, **facts
-        )
-        self.nodes[machine] = frame
-        self.say(node_state_update=frame)
+        frame = {"supersedes_key": f"node:{machine}", "machine_id": machine, "state": state, **facts}
+        self.nodes[machine] = self.told_of(frame)
+        self.say(node_state_update=self.nodes[machine])
+
+    def told_of(self, frame: dict[str, Any]) -> dict[str, Any]:
+        """A machine's frame as it is filled."""
+        return {"node_name": frame["machine_id"], **frame}
 
     def reclaim(self, instruction: str, *machines: str, grace: int = 60, **more: Any) -> None:
         self.say(
-            reclaim_instruction=shard_pb2.ReclaimInstruction(
-                instruction_id=instruction, nodes=machines, grace_period_seconds=grace, **more
-            )
+            reclaim_instruction={
+                "instruction_id": instruction,
+                "nodes": machines,
+                "grace_period_seconds": grace,
+                **more,
+            }
         )
 
     def all(self, kind: str) -> list[Any]:
@@ -84,9 +95,22 @@ class ScriptedShard:
 
         return wait_until(found, seconds=seconds, what=f"the operator says {kind}", evidence=evidence)
 
+    def greeting(self) -> list[Any]:
+        """The answer to a Hello, and every machine of the cluster."""
+        told = [self.says(node_state_update=frame) for frame in self.nodes.values()]
+        named = self.says(resync_end={"machine_ids": sorted(self.nodes)})
+        return [self.says(ack={"echo": "hello", "shard_epoch": 1}), *told, named]
+
+    def answer(self, rollup: Any) -> dict[str, Any]:
+        return {
+            "echo": "rollup",
+            "rollup_timestamp": rollup.timestamp_unix_nanos,
+            "outcome": shard_pb2.Acknowledgement.OUTCOME_APPLIED,
+        }
+
     # ---------------------------------------------------------------------------------------------------------- server
 
-    def _put(self, message: shard_pb2.ShardMessage | None) -> None:
+    def _put(self, message: Any) -> None:
         if self._outgoing is not None:
             self._outgoing.put_nowait(message)
 
@@ -99,8 +123,8 @@ class ScriptedShard:
         self._server = grpc.aio.server()
         handler = grpc.stream_stream_rpc_method_handler(
             self._session,
-            request_deserializer=shard_pb2.OperatorMessage.FromString,
-            response_serializer=shard_pb2.ShardMessage.SerializeToString,
+            request_deserializer=self.hears.FromString,
+            response_serializer=self.says.SerializeToString,
         )
         service = grpc.method_handlers_generic_handler("bigfleet.v1alpha1.Shard", {"Session": handler})
         self._server.add_generic_rpc_handlers((service,))
@@ -109,8 +133,8 @@ class ScriptedShard:
         await self._server.start()
         self._ready.set()
 
-    async def _session(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[shard_pb2.ShardMessage]:
-        outgoing: asyncio.Queue[shard_pb2.ShardMessage | None] = asyncio.Queue()
+    async def _session(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        outgoing: asyncio.Queue[Any] = asyncio.Queue()
         self._outgoing = outgoing
         self.streams += 1
         reading = asyncio.get_running_loop().create_task(self._read(requests, outgoing))
@@ -120,21 +144,13 @@ class ScriptedShard:
         finally:
             reading.cancel()
 
-    async def _read(self, requests: AsyncIterator[Any], outgoing: asyncio.Queue[shard_pb2.ShardMessage | None]) -> None:
+    async def _read(self, requests: AsyncIterator[Any], outgoing: asyncio.Queue[Any]) -> None:
         async for message in requests:
             self.heard.append(message)
             kind = message.WhichOneof("payload")
             if kind == "hello":
-                outgoing.put_nowait(shard_pb2.ShardMessage(ack=shard_pb2.Acknowledgement(echo="hello", shard_epoch=1)))
-                for frame in self.nodes.values():
-                    outgoing.put_nowait(shard_pb2.ShardMessage(node_state_update=frame))
-                named = shard_pb2.ResyncEnd(machine_ids=sorted(self.nodes))
-                outgoing.put_nowait(shard_pb2.ShardMessage(resync_end=named))
+                for frame in self.greeting():
+                    outgoing.put_nowait(frame)
             elif kind == "rollup" and self.answers_rollups:
-                ack = shard_pb2.Acknowledgement(
-                    echo="rollup",
-                    rollup_timestamp=message.rollup.timestamp_unix_nanos,
-                    outcome=shard_pb2.Acknowledgement.OUTCOME_APPLIED,
-                )
-                outgoing.put_nowait(shard_pb2.ShardMessage(ack=ack))
+                outgoing.put_nowait(self.says(ack=self.answer(message.rollup)))
         outgoing.put_nowait(None)

@@ -26,6 +26,9 @@ OPERATOR_PROGRAM = (sys.executable, "-c", "from bigfleet.cli.operator import mai
 CONTROLLER_PROGRAM = (sys.executable, "-c", "from bigfleet.cli.pod_controller import main; main()")
 QUICK = {
     "reclaim-hold": "3s",
+    "rollup-guard-hold": "4s",
+    "boot-time": "3s",
+    "empty-hold": "3s",
     "idle-hold-on-demand": "5s",
     "idle-hold-spot": "5s",
     "transition-poll-interval": "200ms",
@@ -34,7 +37,10 @@ QUICK = {
 
 
 class Stack:
-    """One shard with its provider, serving any number of clusters."""
+    """One shard with its provider, serving any number of clusters.
+
+    `pool` is another stack whose provider this shard uses as well; `joining` are further clusters its own may join.
+    """
 
     def __init__(
         self,
@@ -48,6 +54,8 @@ class Stack:
         compiled: bool = False,
         qps: int = 300,
         leader_elect: bool = True,
+        pool: Stack | None = None,
+        joining: Mapping[str, KubeCluster] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -55,23 +63,24 @@ class Stack:
         # One replica on a machine that may be starved has nothing to win by an election, and its lead to lose.
         self.elects = () if leader_elect else ("--no-leader-elect",)
         self.environment = {} if compiled else dict(INTERPRETED)
-        self.provider_address, self.shard_address, self.shard_http = (free_address() for _ in range(3))
+        self.shard_address, self.shard_http = free_address(), free_address()
+        self.provider_address = pool.provider_address if pool else free_address()
         self.http: dict[str, str] = {}
-        self.provider = self._provider(offerings, slots)
+        self.provider = None if pool else self._provider(offerings, slots, {**self.clusters, **(joining or {})})
         self.shard = self._shard(settings)
         self.operators = {name: self._operator(name, operator_flags, qps) for name in self.clusters}
         self.controllers = {name: self._controller(name, qps) for name in self.clusters}
 
     def programs(self) -> list[Program]:
-        return [*self.controllers.values(), *self.operators.values(), self.shard, self.provider]
+        served = [*self.controllers.values(), *self.operators.values(), self.shard]
+        return [*served, self.provider] if self.provider else served
 
     def start(self) -> Stack:
         try:
-            self.provider.start()
-            self.shard.start()
-            for each in (*self.operators.values(), *self.controllers.values()):
-                each.start()
-            self.provider.told("provider serving")
+            for program in reversed(self.programs()):
+                program.start()
+            if self.provider:
+                self.provider.told("provider serving")
             self.wait_ready()
         except BaseException:
             self.stop()
@@ -116,13 +125,15 @@ class Stack:
 
     # ------------------------------------------------------------------------------------------------------- programs
 
-    def _provider(self, offerings: Sequence[Mapping[str, Any]], slots: int) -> Program:
+    def _provider(
+        self, offerings: Sequence[Mapping[str, Any]], slots: int, clusters: Mapping[str, KubeCluster]
+    ) -> Program:
         sold: tuple[str, ...] = ("--seed-count", str(slots))
         if offerings:
             path = self.folder / "offerings.json"
             path.write_text(json.dumps(list(offerings)))
             sold = ("--offerings", str(path))
-        joins = [f"--kubeconfig={name}={cluster.kubeconfig()}" for name, cluster in self.clusters.items()]
+        joins = [f"--kubeconfig={name}={cluster.kubeconfig()}" for name, cluster in clusters.items()]
         return Program(
             "provider",
             [
@@ -168,17 +179,8 @@ class Stack:
             f"controller-{name}",
             [
                 *(*CONTROLLER_PROGRAM, "--kubeconfig", str(self.clusters[name].kubeconfig(POD_CONTROLLER))),
-                *(
-                    "--metrics-addr",
-                    at,
-                    "--qps",
-                    str(qps),
-                    "--burst",
-                    str(2 * qps),
-                    "--log-format",
-                    "json",
-                    *self.elects,
-                ),
+                *("--metrics-addr", at, "--qps", str(qps), "--burst", str(2 * qps), "--log-format", "json"),
+                *self.elects,
             ],
             self.folder,
         )

@@ -20,6 +20,7 @@ SUBCOMMANDS = (
     Subcommand("check", f"{_COMMANDS}:check", "Compare scenarios' event logs with the goldens.", extra="sim"),
     Subcommand("bless", f"{_COMMANDS}:bless", "Record what a scenario does now as right.", extra="sim"),
     Subcommand("soak", "bigfleet.cli.faux.soak:soak", "Random demand for tens of thousands of cycles.", extra="sim"),
+    Subcommand("settle", "bigfleet.cli.faux.settle:settle", "Steady demand must come to rest.", extra="sim"),
     Subcommand("schema", f"{_COMMANDS}:print_schema", "Print the JSON schema of scenario files.", extra="sim"),
     Subcommand("verify", f"{_COMMANDS}:check", "Another name of check.", extra="sim", hidden=True),
     Subcommand("record", f"{_COMMANDS}:bless", "Another name of bless.", extra="sim", hidden=True),

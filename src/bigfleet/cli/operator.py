@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -36,7 +37,7 @@ def operator(
     placement: Annotated[
         bool,
         typer.Option("--placement/--sums", help="Tell the shard which units have room, or sums of resources alone."),
-    ] = False,
+    ] = True,
     namespace: Annotated[
         list[str] | None, _option("Count requests of this namespace only. Repeat for more; none is all.")
     ] = None,
@@ -44,9 +45,14 @@ def operator(
     fill_levels: Annotated[
         int, _option("Soft taints by which the scheduler fills fuller nodes first, 0 (off) to 6.", "N")
     ] = 6,
+    fill_interval: Annotated[str, _option("Time between two changes of those taints.", "DURATION")] = "30s",
     cordon_closing: Annotated[
         bool, typer.Option("--cordon-closing", help="Cordon nodes that close; else only a soft taint keeps pods off.")
     ] = False,
+    keep_off_interruptible: Annotated[
+        float,
+        _option("Requests whose interruption costs more keep off spot nodes, as deploy/admission has it.", "DOLLARS"),
+    ] = math.inf,
     leader_elect: Annotated[
         bool, typer.Option("--leader-elect/--no-leader-elect", help="Work only while holding the Lease.")
     ] = True,
@@ -89,7 +95,9 @@ def operator(
         namespaces=frozenset(namespace or ()),
         drained_retention_seconds=float(duration(drained_retention)),
         fill_levels=fill_levels,
+        fill_seconds=float(duration(fill_interval)),
         cordon_closing=cordon_closing,
+        keep_off_interruptible=keep_off_interruptible,
         leader_elect=leader_elect,
         lease_namespace=lease_namespace,
         tls=TlsFiles(tls_cert, tls_key, tls_ca),

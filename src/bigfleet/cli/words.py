@@ -51,6 +51,7 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_FRAGMENTATION: "free space is in pieces too small",
     shardread_pb2.UNMET_REASON_AWAITING_NODE: "waits for a node to appear",
     shardread_pb2.UNMET_REASON_RISK_TOO_HIGH: "interrupted too often for it",
+    shardread_pb2.UNMET_REASON_NOT_BELIEVED: "its cluster contradicts itself",
 }
 
 # What helps where no change of supply or demand does.
@@ -61,6 +62,16 @@ REMEDIES = {
     shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "none needed: they are tried again; `actions` tells why they failed",
     shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "repair the bootstrap template of its cluster's operator",
     shardread_pb2.UNMET_REASON_AWAITING_NODE: "none needed: its machines are under way",
+    shardread_pb2.UNMET_REASON_NOT_BELIEVED: "repair its cluster's operator: nodes have what it says has no room",
+}
+
+# What it means that a search found no change.
+SEARCHES = {
+    shardread_pb2.REMEDY_SEARCH_UNSPECIFIED: "no single change would satisfy it",
+    shardread_pb2.REMEDY_SEARCH_NOT_NEEDED: "none needed: its machines are under way",
+    shardread_pb2.REMEDY_SEARCH_DRAINING: "none needed: machines are being drained for it",
+    shardread_pb2.REMEDY_SEARCH_EXHAUSTED: "no single change would satisfy it: all were tried",
+    shardread_pb2.REMEDY_SEARCH_GAVE_UP: "none found in {trials} trials; there was more to try",
 }
 
 # How an action ended; the codes are those of the metrics and the audit log.
@@ -95,17 +106,24 @@ def amounts(resources: Mapping[str, str]) -> str:
 
 
 def units(parts: shardread_pb2.NeedUnits, until: str = "") -> str:
-    """Where the units of a need are: `12 wanted: 8 run, 1 has room, 2 are coming until …, 1 is missing`."""
-    told = (
-        (parts.running, "runs", "run", ""),
-        (parts.room, "has room", "have room", ""),
-        (parts.coming, "is coming", "are coming", f" until {until}" if until else ""),
-        (parts.acquired, "gets a machine now", "get machines now", ""),
-        (parts.awaiting, "waits for a drain", "wait for a drain", ""),
-        (parts.missing, "is missing", "are missing", ""),
+    """Where the units of a need are: `9 wanted: 5 run, 1 has room, 3 stranded (2 are coming until …, 1 is missing)`."""
+    placed = _told((parts.running, "runs", "run"), (parts.room, "has room", "have room"))
+    till = f" until {until}" if until else ""
+    waiting = _told(
+        (parts.coming, f"is coming{till}", f"are coming{till}"),
+        (parts.acquired, "gets a machine now", "get machines now"),
+        (parts.awaiting, "waits for a drain", "wait for a drain"),
+        (parts.missing, "is missing", "are missing"),
     )
-    where = [f"{number} {one if number == 1 else several}{more}" for number, one, several, more in told if number]
-    return f"{parts.count} wanted: {', '.join(where)}" if where else f"{parts.count} wanted"
+    if parts.stranded:
+        how = f" ({', '.join(waiting)})" if waiting else ""
+        placed.append(f"{parts.stranded} stranded{how}")
+    return f"{parts.count} wanted: {', '.join(placed)}" if placed else f"{parts.count} wanted"
+
+
+def _told(*parts: tuple[int, str, str]) -> list[str]:
+    """`1 runs`, `8 run`: those there are any of."""
+    return [f"{number} {one if number == 1 else several}" for number, one, several in parts if number]
 
 
 def with_reasons_in_words(text: str) -> str:
@@ -125,6 +143,15 @@ def outcome_code(words: str) -> str:
 def unmet_reason(code: int) -> str:
     known = UNMET_REASONS.get(shardread_pb2.UnmetReason.ValueType(code))
     return known if known is not None else f"reason {code}"
+
+
+def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
+    """What to say where no change was found that would satisfy a need."""
+    search = explanation.search
+    if search == shardread_pb2.REMEDY_SEARCH_DRAINING or explanation.need.unmet_reason not in REMEDIES:
+        said = SEARCHES.get(search, SEARCHES[shardread_pb2.REMEDY_SEARCH_UNSPECIFIED])
+        return said.format(trials=explanation.trials)
+    return REMEDIES[explanation.need.unmet_reason]
 
 
 def why(view: shardread_pb2.NeedView) -> str:

@@ -30,6 +30,7 @@ REASONS = {
     UnmetReason.AWAITING_NODE: "a machine bought for it has not become a node yet",
     UnmetReason.FRAGMENTATION: "there is space enough, in pieces too small",
     UnmetReason.RISK_TOO_HIGH: "what fits is interrupted too often for it",
+    UnmetReason.NOT_BELIEVED: "what its operator reports contradicts itself",
 }
 # Reasons that come down to: everything that fits is taken.
 _TAKEN = frozenset({UnmetReason.PRIORITY_STARVED, UnmetReason.PREEMPTION_EXHAUSTED})

@@ -595,6 +595,7 @@ class Engine:
         if len(part_of) or found[PARKING]:
             timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))
         timer = min(timer, fleet.next_due, self._openings.next)
+        doubted = counted.doubted() if counted is not None else ()
         verdicts = VerdictBatch(
             needs, order, entry2, slot2, w.cells.cls[fleet.v.cell[slot2]] if n2 else _NONE, rules.now,
             conditions.acquire, policy, self._unit_outcome(needs, counted, policy, conditions, placed),
@@ -611,6 +612,7 @@ class Engine:
             counts=Counts(fleet.counted, partial(self._columns, int(self._clock[0]))),
             next_timer=timer,
             aborted=placed.aborted if placed is not None else _all_of(conditions.moves),
+            doubted=tuple(sorted((fleet.clusters[each] for each in doubted), key=str.encode)),
         )  # fmt: skip
         # What reporting clusters say runs out all the time: their freshness, holds and deadlines.
         return result, not spent and placed is None
@@ -670,7 +672,8 @@ class Engine:
         dropped = counted.dropped if counted is not None else _NONE
         victims = set(slot2.tolist())
         busy = victims | (counted.busy() if counted is not None else set())
-        going = giving.reclaims(w, self.catalog, fleet, self.nodes, self._standing, busy, placement, now)
+        doubted = counted.doubted() if counted is not None else set()
+        going = giving.reclaims(w, self.catalog, fleet, self.nodes, self._standing, busy, doubted, placement, now)
         passed = giving.consolidate(
             w, self.catalog, fleet, self.nodes, self._standing, self._clusters_by_name().tolist(), dropped, conditions,
             placement, now,

@@ -103,7 +103,7 @@ class Placement:
     mode_hold_ns: int = 10 * MINUTE
     open_remainders: int = 64
     riders: int = 16
-    within: float = 0.1
+    within: float = 0.0
     paid_ratio: float = 0.5
     risk_limit: float = 4.0
     second_pass_from: int = 8

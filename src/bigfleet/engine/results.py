@@ -65,6 +65,7 @@ class UnmetReason(IntEnum):
     FRAGMENTATION = 1007
     AWAITING_NODE = 1008
     RISK_TOO_HIGH = 1009
+    NOT_BELIEVED = 1010
 
 
 class RollupOutcome(StrEnum):

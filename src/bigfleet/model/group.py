@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 NUL = "\x00"
+# What parts of the text are told apart by. Names and values that Kubernetes accepts have none of it.
+_MARKS = re.compile("[\x00,;= %]")
+_VALUED = ("In", "NotIn")
 
 
 def group_string(
@@ -22,10 +26,22 @@ def group_string(
         return ""
     selector = ""
     if match_labels is not None or match_expressions is not None:
-        labels = "".join(f"{key}={value}," for key, value in sorted((match_labels or {}).items()))
+        labels = "".join(f"{_plain(key)}={_plain(value)}," for key, value in sorted((match_labels or {}).items()))
         expressions = sorted(
-            (key, operator, ",".join(sorted(values))) for key, operator, values in match_expressions or ()
+            (_plain(key), _plain(operator), _values(operator, sorted(values)))
+            for key, operator, values in match_expressions or ()
         )
         selector = labels + ";" + "".join(f"{key} {operator} {values};" for key, operator, values in expressions)
-    group = f"{topology_key}{NUL}{selector}"
-    return group if namespace is None else f"{group}{NUL}{namespace}"
+    group = f"{_plain(topology_key)}{NUL}{selector}"
+    return group if namespace is None else f"{group}{NUL}{_plain(namespace)}"
+
+
+def _plain(text: str) -> str:
+    """The text with its marks escaped, so that two different terms never read the same."""
+    return _MARKS.sub(lambda found: f"%{ord(found.group()):02x}", text)
+
+
+def _values(operator: str, values: list[str]) -> str:
+    """No value and one empty value read the same; the one that the operator does not take is marked."""
+    text = ",".join(map(_plain, values))
+    return text if text or bool(values) == (operator in _VALUED) else "%"

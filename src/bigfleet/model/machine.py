@@ -42,6 +42,11 @@ class CapacityType(IntEnum):
     ON_DEMAND = 3
     SPOT = 4
 
+    @property
+    def label(self) -> str:
+        """As nodes carry it: `bare-metal`, `reserved`, `on-demand`, `spot`."""
+        return self.name.lower().replace("_", "-")
+
 
 _S = MachineState
 STABLE: Final = frozenset({_S.SPECULATIVE, _S.IDLE, _S.CONFIGURED})

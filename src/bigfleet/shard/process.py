@@ -168,11 +168,7 @@ class ShardProcess:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or a part breaks; raises what broke."""
-        await self._start()
-        try:
-            await self.parts.until(stop)
-        finally:
-            await self._stop()
+        await self.parts.serve(stop, self._start, self._stop)
 
     async def _start(self) -> None:
         gc_tuning.while_starting()

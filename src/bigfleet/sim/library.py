@@ -17,27 +17,6 @@ from bigfleet.sim.world.summary import summarise
 LARGE = "large"
 """Tag of scenarios that take minutes: they are run by name only."""
 
-AWAITED = frozenset(
-    (
-        "jobs-come-and-go",
-        "move-cut-by-restart",
-        "nonsense-nothing-removable",
-        "nonsense-stranded",
-        "nothing-bought-back",
-        "one-gpu-pods",
-        "one-large-among-small",
-        "one-pod-per-node",
-        "owned-freed",
-        "pods-of-five",
-        "refused-drain",
-        "scheduler-that-spreads",
-        "services-beside-spot",
-        "sizes-at-once",
-        "spot-returns",
-    )
-)
-"""Shipped scenarios that have no golden yet and are run by name only. `fauxctl bless NAME` switches one on."""
-
 DIFF_LINES = 40
 
 
@@ -63,7 +42,7 @@ def shipped() -> list[str]:
 
 def checked() -> list[str]:
     """Those of them that are held to their promises and goldens whenever nobody names any."""
-    return [name for name in shipped() if name not in AWAITED and LARGE not in find(name).tags]
+    return [name for name in shipped() if LARGE not in find(name).tags]
 
 
 def find(name: str) -> Scenario:

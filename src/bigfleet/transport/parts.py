@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 
@@ -38,6 +38,16 @@ class Parts:
         finally:
             stopping.cancel()
             broken.cancel()
+
+    async def serve(
+        self, stop: asyncio.Event, start: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]
+    ) -> None:
+        """From `start` until `stop` is set or a part breaks, then `end` in any case; raises what broke."""
+        await start()
+        try:
+            await self.until(stop)
+        finally:
+            await end()
 
     async def end(self) -> None:
         tasks = list(self._tasks)

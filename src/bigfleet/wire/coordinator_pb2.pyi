@@ -587,6 +587,10 @@ class ShardReport(_message.Message):
     OWNERSHIP_VERSION_FIELD_NUMBER: _builtins.int
     HIGHEST_TERM_FIELD_NUMBER: _builtins.int
     PROVIDERS_FIELD_NUMBER: _builtins.int
+    ARRIVING_FIELD_NUMBER: _builtins.int
+    RELABELLED_FIELD_NUMBER: _builtins.int
+    LOOKED_FIELD_NUMBER: _builtins.int
+    UNSURE_FIELD_NUMBER: _builtins.int
     shard_id: _builtins.str
     cycle: _builtins.int
     """counts reports of this process, from 1"""
@@ -597,6 +601,10 @@ class ShardReport(_message.Message):
     """of the table it has persisted; 0 means none"""
     highest_term: _builtins.int
     """highest coordinator term it has seen"""
+    looked: _builtins.int
+    """the last look it has finished (ReportAck.look)"""
+    unsure: _builtins.int
+    """not 0: machines it first saw after a gap wait for an answer that names this number"""
     @_builtins.property
     def summary(self) -> Global___ShardSummary: ...
     @_builtins.property
@@ -615,6 +623,12 @@ class ShardReport(_message.Message):
     def providers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of the providers it dials"""
 
+    @_builtins.property
+    def arriving(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """transfers to it that these shortfalls do not count yet"""
+
+    @_builtins.property
+    def relabelled(self) -> _containers.RepeatedCompositeFieldContainer[Global___RelabelledMachine]: ...
     def __init__(
         self,
         *,
@@ -631,10 +645,14 @@ class ShardReport(_message.Message):
         ownership_version: _builtins.int = ...,
         highest_term: _builtins.int = ...,
         providers: _abc.Iterable[_builtins.str] | None = ...,
+        arriving: _abc.Iterable[_builtins.str] | None = ...,
+        relabelled: _abc.Iterable[Global___RelabelledMachine] | None = ...,
+        looked: _builtins.int = ...,
+        unsure: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "clusters", b"clusters", "cycle", b"cycle", "highest_term", b"highest_term", "instruction_acks", b"instruction_acks", "ownership_version", b"ownership_version", "providers", b"providers", "shard_address", b"shard_address", "shard_epoch", b"shard_epoch", "shard_id", b"shard_id", "shortfalls", b"shortfalls", "summary", b"summary", "timestamp_unix_nanos", b"timestamp_unix_nanos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arriving", b"arriving", "capabilities", b"capabilities", "clusters", b"clusters", "cycle", b"cycle", "highest_term", b"highest_term", "instruction_acks", b"instruction_acks", "looked", b"looked", "ownership_version", b"ownership_version", "providers", b"providers", "relabelled", b"relabelled", "shard_address", b"shard_address", "shard_epoch", b"shard_epoch", "shard_id", b"shard_id", "shortfalls", b"shortfalls", "summary", b"summary", "timestamp_unix_nanos", b"timestamp_unix_nanos", "unsure", b"unsure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -815,8 +833,14 @@ class ReportAck(_message.Message):
     BINDINGS_FIELD_NUMBER: _builtins.int
     RAILS_FIELD_NUMBER: _builtins.int
     PROVIDERS_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
+    SURE_FIELD_NUMBER: _builtins.int
     coordinator_term: _builtins.int
     acknowledged: _builtins.bool
+    look: _builtins.int
+    """list every provider, beginning after this was heard, then report it as looked"""
+    sure: _builtins.int
+    """the shard's own `unsure`: whatever was relabelled before is pinned in the table it has now"""
     @_builtins.property
     def instructions(self) -> _containers.RepeatedCompositeFieldContainer[Global___CoordinatorInstruction]:
         """ascending sequence number"""
@@ -845,10 +869,12 @@ class ReportAck(_message.Message):
         bindings: _abc.Iterable[Global___ClusterBinding] | None = ...,
         rails: _capacity_pb2.Rails | None = ...,
         providers: _abc.Iterable[Global___ProviderEntry] | None = ...,
+        look: _builtins.int = ...,
+        sure: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ownership", b"ownership", "rails", b"rails"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "bindings", b"bindings", "coordinator_term", b"coordinator_term", "instructions", b"instructions", "ownership", b"ownership", "providers", b"providers", "rails", b"rails"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "bindings", b"bindings", "coordinator_term", b"coordinator_term", "instructions", b"instructions", "look", b"look", "ownership", b"ownership", "providers", b"providers", "rails", b"rails", "sure", b"sure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1223,6 +1249,33 @@ class ReportedCluster(_message.Message):
 Global___ReportedCluster: _TypeAlias = ReportedCluster  # noqa: Y015
 
 @_typing.final
+class RelabelledMachine(_message.Message):
+    """A machine whose labels decide otherwise than those it was first seen with, and whose it is by the latter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    MACHINE_ID_FIELD_NUMBER: _builtins.int
+    SHARD_ID_FIELD_NUMBER: _builtins.int
+    provider: _builtins.str
+    machine_id: _builtins.str
+    shard_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        provider: _builtins.str = ...,
+        machine_id: _builtins.str = ...,
+        shard_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_id", b"machine_id", "provider", b"provider", "shard_id", b"shard_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelabelledMachine: _TypeAlias = RelabelledMachine  # noqa: Y015
+
+@_typing.final
 class MachineSelector(_message.Message):
     """"So many machines of this kind"; the shard picks which. Empty fields do not restrict."""
 
@@ -1298,9 +1351,15 @@ class OwnershipTable(_message.Message):
     DEFAULT_SHARD_ID_FIELD_NUMBER: _builtins.int
     DOMAINS_FIELD_NUMBER: _builtins.int
     TRANSFERS_FIELD_NUMBER: _builtins.int
+    VOUCHES_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     coordinator_term: _builtins.int
     default_shard_id: _builtins.str
+    vouches: _builtins.bool
+    """machines a shard has never seen are nobody's until ReportAck.sure says so"""
+    generation: _builtins.int
+    """of the shard's registration; another one than before: it remembers nothing it may act by"""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """topology keys in order of authority"""
@@ -1320,10 +1379,12 @@ class OwnershipTable(_message.Message):
         default_shard_id: _builtins.str = ...,
         domains: _abc.Iterable[Global___DomainAssignment] | None = ...,
         transfers: _abc.Iterable[Global___OwnershipTransfer] | None = ...,
+        vouches: _builtins.bool = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_term", b"coordinator_term", "default_shard_id", b"default_shard_id", "domains", b"domains", "keys", b"keys", "transfers", b"transfers", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_term", b"coordinator_term", "default_shard_id", b"default_shard_id", "domains", b"domains", "generation", b"generation", "keys", b"keys", "transfers", b"transfers", "version", b"version", "vouches", b"vouches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,8 @@ class _UnmetReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnmetReas
     """a machine was bought for it and its node has not appeared"""
     UNMET_REASON_RISK_TOO_HIGH: _UnmetReason.ValueType  # 1009
     """what matches is interrupted too often for its penalty"""
+    UNMET_REASON_NOT_BELIEVED: _UnmetReason.ValueType  # 1010
+    """what the cluster says of units and nodes contradicts itself"""
 
 class UnmetReason(_UnmetReason, metaclass=_UnmetReasonEnumTypeWrapper): ...
 
@@ -79,6 +81,8 @@ UNMET_REASON_AWAITING_NODE: UnmetReason.ValueType  # 1008
 """a machine was bought for it and its node has not appeared"""
 UNMET_REASON_RISK_TOO_HIGH: UnmetReason.ValueType  # 1009
 """what matches is interrupted too often for its penalty"""
+UNMET_REASON_NOT_BELIEVED: UnmetReason.ValueType  # 1010
+"""what the cluster says of units and nodes contradicts itself"""
 Global___UnmetReason: _TypeAlias = UnmetReason  # noqa: Y015
 
 class _ActionKind:
@@ -108,6 +112,38 @@ ACTION_KIND_DELETE: ActionKind.ValueType  # 5
 ACTION_KIND_CLOSE: ActionKind.ValueType  # 6
 ACTION_KIND_REOPEN: ActionKind.ValueType  # 7
 Global___ActionKind: _TypeAlias = ActionKind  # noqa: Y015
+
+class _RemedySearch:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RemedySearchEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RemedySearch.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REMEDY_SEARCH_UNSPECIFIED: _RemedySearch.ValueType  # 0
+    REMEDY_SEARCH_NOT_NEEDED: _RemedySearch.ValueType  # 1
+    """it has everything"""
+    REMEDY_SEARCH_DRAINING: _RemedySearch.ValueType  # 2
+    """machines are draining for all that is missing"""
+    REMEDY_SEARCH_FOUND: _RemedySearch.ValueType  # 3
+    REMEDY_SEARCH_EXHAUSTED: _RemedySearch.ValueType  # 4
+    """every change was tried and none helps"""
+    REMEDY_SEARCH_GAVE_UP: _RemedySearch.ValueType  # 5
+    """there was more to try"""
+
+class RemedySearch(_RemedySearch, metaclass=_RemedySearchEnumTypeWrapper):
+    """How the search for a remedy ended."""
+
+REMEDY_SEARCH_UNSPECIFIED: RemedySearch.ValueType  # 0
+REMEDY_SEARCH_NOT_NEEDED: RemedySearch.ValueType  # 1
+"""it has everything"""
+REMEDY_SEARCH_DRAINING: RemedySearch.ValueType  # 2
+"""machines are draining for all that is missing"""
+REMEDY_SEARCH_FOUND: RemedySearch.ValueType  # 3
+REMEDY_SEARCH_EXHAUSTED: RemedySearch.ValueType  # 4
+"""every change was tried and none helps"""
+REMEDY_SEARCH_GAVE_UP: RemedySearch.ValueType  # 5
+"""there was more to try"""
+Global___RemedySearch: _TypeAlias = RemedySearch  # noqa: Y015
 
 @_typing.final
 class InspectNeedsRequest(_message.Message):
@@ -774,12 +810,18 @@ class NeedExplanation(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     REMEDY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    TRIALS_FIELD_NUMBER: _builtins.int
     price_per_hour: _builtins.float
     """of everything granted"""
     effective_cost_per_hour: _builtins.float
     """with interruption risk"""
     reason: _builtins.str
     """unmet_reason in a sentence"""
+    search: Global___RemedySearch.ValueType
+    """what it means that there is no remedy"""
+    trials: _builtins.int
+    """changes that were tried"""
     @_builtins.property
     def need(self) -> Global___NeedView: ...
     @_builtins.property
@@ -802,10 +844,12 @@ class NeedExplanation(_message.Message):
         lost: _abc.Iterable[Global___LostCandidate] | None = ...,
         remedy: Global___Remedy | None = ...,
         reason: _builtins.str = ...,
+        search: Global___RemedySearch.ValueType = ...,
+        trials: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["need", b"need", "remedy", b"remedy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["effective_cost_per_hour", b"effective_cost_per_hour", "granted", b"granted", "lost", b"lost", "need", b"need", "price_per_hour", b"price_per_hour", "reason", b"reason", "remedy", b"remedy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effective_cost_per_hour", b"effective_cost_per_hour", "granted", b"granted", "lost", b"lost", "need", b"need", "price_per_hour", b"price_per_hour", "reason", b"reason", "remedy", b"remedy", "search", b"search", "trials", b"trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from tests.oracle.placement.worth import Worth
 
 
-def coming_lots(machines: list[Unit], demand: Demand, worth: Worth, now: int) -> Book:
+def coming_lots(machines: list[Unit], needs: list[Need], demand: Demand, worth: Worth, now: int) -> Book:
     book = Book(worth, worth.placement.open_remainders)
     sums = {
         row.profile.fingerprint
         for cluster in demand.clusters.values()
         if not cluster.reporting
         for row in cluster.rows.values()
+    }
+    gangs = {
+        (need.cluster, need.profile.fingerprint, need.group)
+        for need in needs
+        if need.gang and need.group and not need.satisfied
     }
     groups: dict[tuple[object, ...], Lot] = {}
     for unit in machines:
@@ -38,8 +43,11 @@ def coming_lots(machines: list[Unit], demand: Demand, worth: Worth, now: int) ->
         elif _is_coming(unit, demand):
             left = worth.left_of(unit)
             tokens = unit.report.tokens if unit.report else frozenset()
-            key = (unit.klass, unit.cluster, tuple(sorted(left.items())), tokens)
-            lot = groups.setdefault(key, Lot([], left, worth.room(unit.cluster, unit), tokens, COMING, rank=NAMED))
+            bought_for = (unit.cluster, unit.fingerprint, unit.group)
+            owner = bought_for if bought_for in gangs else None
+            key = (unit.klass, unit.cluster, tuple(sorted(left.items())), tokens, owner)
+            room = worth.room(unit.cluster, unit)
+            lot = groups.setdefault(key, Lot([], left, room, tokens, COMING, rank=NAMED, owner=owner))
             _join(lot, unit)
     for lot in groups.values():
         if lot.rank == UNNAMED:

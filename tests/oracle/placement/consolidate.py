@@ -157,7 +157,8 @@ class Consolidation:
         options = [
             option
             for offer in [*self.buying.idle, *self.buying.slots]
-            if offer.free and (option := self._together(first, nodes, offer)) is not None
+            if offer.free and not self.worth.backed_off_somehow(first.unit.cluster, offer.head)
+            if (option := self._together(first, nodes, offer)) is not None
         ]
         return min(options, key=cmp_to_key(_better), default=None)
 

@@ -5,7 +5,6 @@ Written from docs/engine.md P33, P34 and P38.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -90,18 +89,18 @@ def hold_ns(unit: Unit, worth: Worth) -> int:
         return placement.closed_empty_ns
     if owned(unit):
         return placement.empty_min_ns
-    dollars, price = unit.reclamation, unit.shape.price
-    if dollars == 0:
-        hold = worth.boot_ns(unit)
-    elif price == 0 or math.isinf(dollars) or dollars / price * 3.6e12 >= placement.empty_max_ns:
-        return placement.empty_max_ns
-    else:
-        hold = worth.boot_ns(unit) + math.floor(dollars / price * 3.6e12)
-    return min(max(hold, placement.empty_min_ns), placement.empty_max_ns)
+    return min(max(worth.boot_ns(unit), placement.empty_min_ns), placement.empty_max_ns)
 
 
 def going(
-    name: str, machines: dict[str, Unit], demand: Demand, worth: Worth, policy: Policy, moves: Conditions, now: int
+    name: str,
+    machines: dict[str, Unit],
+    demand: Demand,
+    worth: Worth,
+    policy: Policy,
+    moves: Conditions,
+    now: int,
+    doubted: bool,
 ) -> list[Going]:
     """What a reporting cluster gives back, in the order it goes, before the cap."""
     cluster = demand.clusters[name]
@@ -117,7 +116,8 @@ def going(
     empty = [
         unit
         for unit in mine
-        if unit.empty_since is not None
+        if not doubted
+        and unit.empty_since is not None
         and now - unit.empty_since >= hold_ns(unit, worth)
         and not resting(unit, moves, DRAIN, now)
     ]

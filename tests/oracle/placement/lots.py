@@ -34,6 +34,7 @@ class Lot:
     until: int = 0
     rank: int = NAMED
     closed: bool = False
+    owner: tuple[str, str, str] | None = None
 
     @property
     def head(self) -> Unit:
@@ -75,13 +76,17 @@ class Book:
 
     def usable(self, need: Need, portion: Portion, lots: list[Lot], where: Where = everywhere) -> list[Lot]:
         """Those of the lots that hold a unit, in the order they are used."""
-        found = [
-            (lot.rank, fits(lot.left, lot.tokens, portion, lot.head), lot.first, lot)
-            for lot in lots
-            if lot.members and not lot.closed and need.matches(lot.head) and where(lot.head)
-            if not self.worth.risky(need, portion, lot.head)
-        ]
-        return [lot for *_, lot in sorted((each for each in found if each[1] > 0), key=lambda each: each[:3])]
+        found = []
+        for lot in lots:
+            if not (lot.members and not lot.closed and need.matches(lot.head) and where(lot.head)):
+                continue
+            if lot.owner not in (None, (need.cluster, need.profile.fingerprint, need.group)):
+                continue
+            units = fits(lot.left, lot.tokens, portion, lot.head)
+            if units > 0 and not self.worth.risky(need, portion, lot.head):
+                each = 0.0 if lot.rank == REMAINDER else lot.head.shape.price / units
+                found.append((lot.rank, each, units, lot.first, lot))
+        return [lot for *_, lot in sorted(found, key=lambda each: each[:4])]
 
     def place(self, need: Need, portion: Portion, lots: list[Lot], where: Where = everywhere) -> list[Unit]:
         """Places as much of the deficit as there is room for; the machines that got units."""

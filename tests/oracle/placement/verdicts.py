@@ -59,8 +59,10 @@ def reason_of(
         return UnmetReason.CLUSTER_DISCONNECTED
     if need.done:
         return UnmetReason.AWAITING_DRAIN if any(p.awaiting for p in need.parts) else UnmetReason.AWAITING_NODE
-    if not cluster.fresh(policy, now) or not is_believed or not conditions.acquire:
+    if not cluster.fresh(policy, now) or not conditions.acquire:
         return UnmetReason.ACQUISITION_HELD
+    if not is_believed:
+        return UnmetReason.NOT_BELIEVED
     if need.gang and (not need.satisfiable or need.parked):
         return UnmetReason.TOPOLOGY_UNSATISFIABLE
     if not any(unit.state in (IDLE, SPECULATIVE, CONFIGURED) for unit in matching):

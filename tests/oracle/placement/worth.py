@@ -123,6 +123,14 @@ class Worth:
             for b in self.backoffs
         )
 
+    def backed_off_somehow(self, cluster: str, unit: Unit) -> bool:
+        """For some row of the cluster, or for all."""
+        kind = kind_of(unit)
+        return any(
+            b.cluster == cluster and (b.provider, b.instance_type, b.zone, b.capacity_type) == kind
+            for b in self.backoffs
+        )
+
     def open_to(self, need: Need, portion: Portion, unit: Unit) -> bool:
         return need.matches(unit) and not self.risky(need, portion, unit) and not self.backed_off(need, unit)
 

@@ -4,6 +4,8 @@ import pytest
 
 from bigfleet.cli import words
 from bigfleet.cli.ctl.explaining import folded
+from bigfleet.engine.batches import Shape
+from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import Reason
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.profile import Profile
@@ -12,6 +14,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.operator.need_codec import need_to_wire
 from bigfleet.shard.core.reconcile import INTERRUPTION
+from bigfleet.shard.read.views import sold_out_for
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
 ZONE = "topology.kubernetes.io/zone"
@@ -160,3 +163,31 @@ def test_a_cluster_that_is_away_is_to_be_connected_again() -> None:
     away.need.unmet_reason = shardread_pb2.UNMET_REASON_CLUSTER_DISCONNECTED
     [text] = folded([away])
     assert "  remedy   connect its cluster's operator;" in text
+
+
+@pytest.mark.parametrize(
+    ("search", "reason", "said"),
+    [
+        ("EXHAUSTED", "PRIORITY_STARVED", "no single change would satisfy it: all were tried"),
+        ("GAVE_UP", "PRIORITY_STARVED", "none found in 18 trials; there was more to try"),
+        ("DRAINING", "PRIORITY_STARVED", "none needed: machines are being drained for it"),
+        ("GAVE_UP", "SUPPLY_BACKED_OFF", "none needed: they are tried again; `actions` tells why they failed"),
+    ],
+)
+def test_that_nothing_helps_that_more_could_be_tried_and_that_a_drain_is_under_way_are_told_apart(
+    search: str, reason: str, said: str
+) -> None:
+    made = explanation(search=shardread_pb2.RemedySearch.Value(f"REMEDY_SEARCH_{search}"), trials=18)
+    made.need.unmet_reason = shardread_pb2.UnmetReason.Value(f"UNMET_REASON_{reason}")
+    [text] = folded([made])
+    assert text.splitlines()[1] == f"  remedy   {said}"
+
+
+def test_what_is_sold_out_is_told_beside_the_need() -> None:
+    shape = Shape("p", "m.large", "a", 3, 1.0, 0.0, Resources({"cpu": 4000}), ())
+    small = Shape("p", "m.small", "a", 3, 1.0, 0.0, Resources({"cpu": 500}), ())
+    unit = Resources({"cpu": 2000})
+    said = list(sold_out_for(Profile((), (), 1, 0, 0), unit, [(shape, 90 * SECOND), (small, 90 * SECOND)], 30 * SECOND))
+    assert said == ["m.large in a of p, tried again in 60s"]
+    served = shardread_pb2.NeedView(satisfied=True, sold_out=said)
+    assert words.why(served) == "sold out: m.large in a of p, tried again in 60s"

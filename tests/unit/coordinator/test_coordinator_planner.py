@@ -265,3 +265,27 @@ def _proposed(fleet: Fleet, donor: str, recipient: str) -> Transfer:
         recipient=fleet.generation(recipient),
         selector=Selector("small", "z", 1),
     )
+
+
+def test_machines_a_report_does_not_count_yet_are_not_sent_again_and_those_it_counts_hide_nothing() -> None:
+    fleet = Fleet(hungry=Standing(deficits=(short(units=1),)), giver=Standing(cells=(free(5),)))
+    fleet.state.apply(
+        do.Propose(
+            Transfer(
+                id="1.1",
+                phase=Phase.PROPOSED,
+                donor=fleet.generation("giver"),
+                recipient=fleet.generation("hungry"),
+                selector=Selector("small", "z", 1),
+                shape=shape_of(short()),
+                units=1,
+            )
+        )
+    )
+    fleet.state.apply(do.Release("1.1", ("m",)))
+    fleet.state.apply(do.Adopt("1.1", NOW))
+    hungry, unsettled = fleet.generation("hungry"), Policy(settle=0, cooldown=0)
+    fleet.standings[hungry] = Standing(deficits=(short(units=1),), arriving=frozenset({"1.1"}))
+    assert not fleet.moves(policy=unsettled), "the report was made before the machine was counted"
+    fleet.standings[hungry] = Standing(deficits=(short(units=1),), arriving=frozenset())
+    assert len(fleet.moves(policy=Policy(settle=MINUTE, cooldown=0))) == 1, "it is counted, and one is still missing"

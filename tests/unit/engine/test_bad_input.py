@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from bigfleet.engine.batches import DemandBatch, Shape
+from bigfleet.engine.batches import DemandBatch, Shape, Stamp
 from bigfleet.engine.policy import Policy
 from bigfleet.model.resources import Resources
 from tests.oracle.implementations import BOTH
@@ -61,6 +61,11 @@ BAD = {
     "deleting-with-cluster": ("structural", machine("bad", DELETING, "c")),
     "257-labels": ("labels", idle("bad", labels={f"k{n}": "v" for n in range(257)})),
     "allocatable-too-large": ("range", shaped(allocatable=Resources({"cpu": 2**40 + 1}))),
+    "stamp-priority-too-high": ("range", idle("bad", stamp=Stamp(priority=2**31))),
+    "stamp-priority-huge": ("range", idle("bad", stamp=Stamp(priority=-(2**70)))),
+    "stamp-dollars-nan": ("range", idle("bad", stamp=Stamp(interruption_dollars=math.nan))),
+    "stamp-dollars-negative": ("range", idle("bad", stamp=Stamp(reclamation_dollars=-1.0))),
+    "stamp-and-price": ("price", replace(shaped(price=math.nan), stamp=Stamp(priority=2**31))),
     "removal-of-nobody": ("id", removed("")[0]),
 }
 

@@ -298,6 +298,37 @@ def test_more_supply_moves_a_known_kind_where_the_need_wants_it() -> None:
     assert (remedy.shape.zone, remedy.domain, remedy.count) == ("z", "z", 1)
 
 
+def test_more_supply_for_a_spread_is_the_fewest_that_help() -> None:
+    """One machine more in zone a lets the spread take one more of zone b too: two are missing, one is enough."""
+    lines = [idle("a", zone="a"), *several(4, idle, "b", zone="b")]
+    explanation = told(lines, [need("c", 5, spread=(ZONE, 1))])
+    assert sum(each.count for each in explanation.granted) == 3
+    remedy = explanation.remedy
+    assert isinstance(remedy, MoreSupply)
+    assert (remedy.domain_key, remedy.domain, remedy.count) == (ZONE, "a", 1)
+
+
+def test_more_supply_may_be_more_than_65536_machines() -> None:
+    remedy = told([idle("i")], [need("c", 80_001)]).remedy
+    assert isinstance(remedy, MoreSupply)
+    assert remedy.count == 80_000
+
+
+def test_more_machines_than_can_be_tried_is_giving_up_and_not_nothing_helps() -> None:
+    explanation = told([idle("i")], [need("c", 10**9)], kinds=SUPPLY)
+    assert (explanation.remedy, explanation.exhausted) == (None, False)
+
+
+def test_a_search_that_runs_out_leaves_trials_to_the_other_kinds_of_changes() -> None:
+    """One zone is full of machines and nineteen are poor: more of them in one zone never help, dropping the spread
+    does."""
+    lines = several(30, idle, "rich", zone="z00") + [idle(f"poor{z}", zone=f"z{z:02}") for z in range(1, 20)]
+    wanted = need("c", 45, spread=(ZONE, 1))
+    assert told(lines, [wanted]).remedy == WithoutConstraint(f"{ZONE}:1:1;")
+    supply = told(lines, [wanted], kinds=SUPPLY)
+    assert (supply.remedy, supply.exhausted) == (None, False)
+
+
 def test_a_higher_priority_says_above_whose() -> None:
     high, middle, low = (need(name, 1, priority=p) for name, p in (("h", 9), ("m", 5), ("l", 1)))
     lines = [bound("b", "h", stamp=stamp_of(high)), bound("d", "m", stamp=stamp_of(middle))]

@@ -7,7 +7,25 @@ import random
 import numpy as np
 import pytest
 
+from bigfleet.engine.kernels.jit import I4, I8, kernel
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sort_by_key, sorting
+
+
+# Pieces are called by kernels only.
+@kernel
+def begin(first: int, count: int) -> I8:
+    return sorting(first, count)
+
+
+@kernel
+def go_on(sort: I8, data: I4) -> bool:
+    return asks(sort, data)
+
+
+@kernel
+def sort_numbers(data: I4, keys: I8, count: int) -> None:
+    sort_by_key(data, keys, count)
+
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65, 200]
 
@@ -22,8 +40,8 @@ def test_answers_put_a_stretch_in_order_and_leave_equal_ones_and_neighbours_as_t
     data = np.array(dice.sample(range(count + 6), count + 6), np.int32)
     wanted = data.tolist()
     wanted[first : first + count] = sorted(wanted[first : first + count], key=lambda each: worth[each])
-    sort = sorting(first, count)
-    while asks(sort, data):
+    sort = begin(first, count)
+    while go_on(sort, data):
         sort[ANSWER] = worth[int(sort[LATER])] < worth[int(sort[EARLIER])]
     assert data.tolist() == wanted
 
@@ -31,8 +49,8 @@ def test_answers_put_a_stretch_in_order_and_leave_equal_ones_and_neighbours_as_t
 @pytest.mark.parametrize("count", COUNTS)
 def test_what_is_in_order_already_takes_one_question_per_neighbour(count: int) -> None:
     data, questions = np.arange(count, dtype=np.int32), 0
-    sort = sorting(0, count)
-    while asks(sort, data):
+    sort = begin(0, count)
+    while go_on(sort, data):
         questions += 1
         sort[ANSWER] = sort[LATER] < sort[EARLIER]
     assert data.tolist() == list(range(count))
@@ -46,5 +64,5 @@ def test_numbers_sort_by_value_and_equal_ones_stay_as_they_were(count: int, span
     keys = np.array([dice.randint(*span) for _ in range(count)], np.int64)
     data = np.arange(count, dtype=np.int32)
     wanted = sorted(range(count), key=keys.tolist().__getitem__)
-    sort_by_key(data, keys, count)
+    sort_numbers(data, keys, count)
     assert data.tolist() == wanted

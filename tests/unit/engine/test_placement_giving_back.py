@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bigfleet.engine.batches import DemandBatch, Stamp
-from bigfleet.engine.placement import Move, Rest, RestKind
+from bigfleet.engine.placement import Backoff, Move, Rest, RestKind
 from bigfleet.engine.policy import Policy
-from bigfleet.engine.results import ActionKind, Reason, UnmetReason
+from bigfleet.engine.results import ActionKind, NeedKey, Reason, UnmetReason
 from tests.oracle.implementations import BOTH
 from tests.strategies.builders import (
     DRAINING,
@@ -58,12 +58,30 @@ def test_only_empty_nodes_are_reclaimed_and_only_after_their_hold(make: Any) -> 
 
 
 @BOTH
-def test_the_hold_grows_with_reclamation_dollars_over_price(make: Any) -> None:
-    steps = Steps(make)
-    kept = bound("n", "c", **FACTS, stamp=Stamp(reclamation_dollars=0.1))
+def test_an_empty_node_is_held_for_a_boot_whatever_its_pods_were_worth(make: Any) -> None:
+    """Nobody loses it: what moving those pods would have cost is no reason to pay for it."""
+    steps = Steps(make, boot_ns=300 * SECOND)
+    kept = bound("n", "c", **FACTS, stamp=Stamp(reclamation_dollars=64.0))
     steps(kept, rows=[], nodes=[node("n", empty=True)])
-    assert steps(demand=seen_again(), after=1019).actions == []
+    assert steps(demand=seen_again(), after=299).actions == []
     assert did(steps(demand=seen_again(), after=1), R) == ["n"]
+
+
+@BOTH
+def test_a_cluster_that_is_not_believed_gives_nothing_back_until_it_is(make: Any) -> None:
+    """Its two units run on two nodes it has and are called stranded: the third, empty, would be bought back."""
+    steps = Steps(make)
+    row = pods("c", 2, running=2, cpu=8, mem=1)
+    here = several(3, bound, "n", "c", **FACTS)
+    shown = [node("n0", cpu=8, mem=1), node("n1", cpu=8, mem=1), node("n2", empty=True)]
+    steps(here, rows=[row], nodes=shown)
+    nonsense = row.now(running=0, stranded=2)
+    doubted = steps(rows=[nonsense], after=200, version=2)
+    assert doubted.actions == []
+    assert list(doubted.doubted) == ["c"]
+    sense = steps(rows=[row], after=10, version=3)
+    assert did(sense, R) == ["n2"]
+    assert list(sense.doubted) == []
 
 
 @BOTH
@@ -258,6 +276,19 @@ def test_a_node_is_closed_when_other_room_saves_enough(make: Any) -> None:
         small = slot("s", capacity=ON_DEMAND, cpu=2, mem=8, price=price)
         result = steps(bound("n", "c", **FACTS), small, rows=[row], nodes=[low(row, "n")])
         assert did(result, CLOSE) == closes
+
+
+@BOTH
+@pytest.mark.parametrize(("cluster", "closes"), [("c", []), ("other", ["n"])])
+def test_no_room_is_looked_for_in_a_kind_that_is_backed_off(make: Any, cluster: str, closes: list[str]) -> None:
+    """Whichever row it was that such machines did not help: a node must not give way to one of them."""
+    row = pods("c", 1, running=1, cpu=1, mem=4)
+    key = NeedKey(cluster, "another", "", "cpu=1")
+    steps = Steps(make, consolidate=True, settle_ns=0)
+    small = slot("s", type="small", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1)
+    off = (Backoff(cluster, "p", "small", "a", ON_DEMAND, START + SECOND, key),)
+    result = steps(bound("n", "c", **FACTS), small, rows=[row], nodes=[low(row, "n")], backoffs=off)
+    assert did(result, CLOSE) == closes
 
 
 @BOTH

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bigfleet.model.group import group_string
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
@@ -250,3 +253,54 @@ def test_group_string_order_and_absence() -> None:
     assert group_string(RACK, None, None) == f"{RACK}\x00"
     assert group_string(RACK, {}, None) == f"{RACK}\x00;"
     assert group_string("", {"job": "t7"}, None, namespace="n") == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (({"a": "1,b=2"}, None), ({"a": "1", "b": "2"}, None)),
+        (({"a": "1,;b In x"}, None), ({"a": "1"}, [("b", "In", ["x"])])),
+        (({"a=b": "c"}, None), ({"a": "b=c"}, None)),
+        ((None, [("a", "In", ["x,y"])]), (None, [("a", "In", ["x", "y"])])),
+        ((None, [("a", "In", ["x;b In y"])]), (None, [("a", "In", ["x"]), ("b", "In", ["y"])])),
+        ((None, [("a In", "x", [])]), (None, [("a", "In x", [])])),
+        ((None, [("a", "In", [])]), (None, [("a", "In", [""])])),
+        ((None, [("a", "Exists", [])]), (None, [("a", "Exists", [""])])),
+        (({"a": "1%2c"}, None), ({"a": "1,"}, None)),
+        ((None, None), ({}, None)),
+    ],
+)
+def test_different_terms_never_have_one_group_string(one: Any, other: Any) -> None:
+    assert group_string(RACK, *one) != group_string(RACK, *other)
+
+
+def test_topology_keys_and_namespaces_cannot_pass_for_selectors() -> None:
+    assert group_string(f"{RACK}\x00a=1,;", None, None) != group_string(RACK, {"a": "1"}, None)
+    assert group_string(RACK, {"a": "1"}, None, "n") != group_string(RACK, {"a": "1,;\x00n"}, None)
+    assert group_string(RACK, None, None, "n\x00m") != group_string(f"{RACK}\x00", None, None, "m")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.text("a=,; %", max_size=3), st.text("a=,; %", max_size=3), max_size=2),
+            st.lists(
+                st.tuples(
+                    st.text("a ;", max_size=2),
+                    st.sampled_from(["In", "Exists"]),
+                    st.lists(st.text("a,; ", max_size=2), max_size=2).map(sorted).map(tuple),
+                ),
+                max_size=2,
+                unique=True,
+            )
+            .map(sorted)
+            .map(tuple),
+        ),
+        min_size=2,
+        max_size=2,
+    )
+)
+def test_group_strings_are_equal_only_for_equal_terms(terms: list[Any]) -> None:
+    (labels, expressions), (others, other_expressions) = terms
+    same = (labels, expressions) == (others, other_expressions)
+    assert (group_string(RACK, labels, expressions) == group_string(RACK, others, other_expressions)) == same

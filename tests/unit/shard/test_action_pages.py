@@ -55,6 +55,56 @@ def test_decided_and_finished_are_two_times_and_every_kind_says_what_it_beat() -
     assert all(view.beat for view in views)
 
 
+def beats(world: World) -> dict[str, str]:
+    views = [view for _, view in actions_after("", [], world.core.published.actions, world.core.read.record)]
+    return {view.machine_id: view.beat for view in views}
+
+
+def test_a_purchase_names_the_next_best_kind_that_serves_the_need() -> None:
+    """One is cheaper and too small, one dearer by its interruptions, one dearer still: the second comes next."""
+    world = World()
+    world.provider.add("a", S.SPECULATIVE, type="good", price=1.0)
+    world.provider.add("b", S.SPECULATIVE, type="small", price=0.5, size={"cpu": 500})
+    world.provider.add("c", S.SPECULATIVE, type="risky", capacity=4, price=0.9, probability=0.01)
+    world.provider.add("d", S.SPECULATIVE, type="dear", price=3.0)
+    world.operator("x").send(cpu("x", 1, interruption=64.0))
+    world.run(30)
+    assert beats(world) == {"a": "risky in a of p at $0.900/h, $1.540/h with interruptions (to be bought)"}
+
+
+def test_a_free_machine_names_the_next_free_one_and_then_what_would_have_been_bought() -> None:
+    world = World()
+    world.provider.add("a", price=1.0, type="first")
+    world.provider.add("b", price=2.0, type="second")
+    world.provider.add("s", S.SPECULATIVE, price=0.5, type="slot")
+    operator = world.operator("x")
+    operator.send(cpu("x", 1))
+    world.run(30)
+    operator.send(cpu("x", 2))
+    world.run(30)
+    assert beats(world) == {
+        "a": "second in a of p at $2.000/h (free)",
+        "b": "slot in a of p at $0.500/h (to be bought)",
+    }
+
+
+def test_a_victim_names_the_need_that_had_to_give_way_and_what_goes_back_what_it_cost() -> None:
+    world = World()
+    world.provider.add("m", price=1.5)
+    low, high = world.operator("low"), world.operator("high")
+    low.send(cpu("low", 1, priority=10))
+    world.run(30)
+    high.send(cpu("high", 1, priority=500))
+    world.run(120)
+    views = [view for _, view in actions_after("", [], world.core.published.actions, world.core.read.record)]
+    assert "low at priority 10, below 500" in [view.beat for view in views]
+    high.send()
+    low.send()
+    world.run(120)
+    views = [view for _, view in actions_after("", [], world.core.published.actions, world.core.read.record)]
+    assert "keeping it at $1.500/h: its cluster is served without it" in [view.beat for view in views]
+
+
 def test_what_is_no_token_is_refused() -> None:
     assert is_token("") and is_token("u:m-1") and is_token("e:17")
     assert not is_token("17") and not is_token("e:") and not is_token("e:x")

@@ -245,3 +245,72 @@ def test_a_cluster_of_another_shard_is_referred_there_once_it_has_no_machines_he
         (ev.CloseCode.FAILED_PRECONDITION, "10.0.0.9:7780")
     ]
     assert not old.closed and not mine.closed, "who cannot be sent elsewhere is kept and credited"
+
+
+def test_a_machine_never_seen_before_is_nobodys_until_the_coordinator_vouches_for_it() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, default=ME, vouches=True))
+    world.run(5)
+    assert not world.owned()
+    asked = world.core.read.looked()[1]
+    world.told(sure=asked)
+    assert len(world.owned()) == 6
+    world.provider.add("late", zone="a")
+    world.run(60)
+    assert "late" in world.core.state.fleet.machines and "late" not in world.owned()
+    world.told(sure=asked)
+    assert "late" not in world.owned(), "an answer to what was asked before it came"
+    world.told(sure=world.core.read.looked()[1])
+    assert "late" in world.owned()
+    world.crash()
+    world.run(5)
+    assert len(world.owned()) == 7, "what was sure once is so after a restart, without the coordinator"
+
+
+def test_a_machine_that_another_shard_remembers_is_not_owned_by_its_new_labels() -> None:
+    world = zoned(with_coordinator=True)
+    pinned = TableTransfer("pin/1", Phase.ADOPTED, "", "other", "p", ("a0",))
+    world.told(table=table(1, default="other", domains=domains(a=ME), vouches=True, transfers=(pinned,)))
+    world.run(5)
+    world.told(sure=world.core.read.looked()[1])
+    assert world.owned() == {"a1", "a2"}
+
+
+def test_relabelled_machines_are_named_with_their_owner_until_the_table_names_them() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, domains=domains(a=ME, b="other"), vouches=True))
+    world.run(5)
+    world.told(sure=world.core.read.looked()[1])
+    reshaped(world.provider.units["a0"], zone="b")
+    reshaped(world.provider.units["b0"], zone="a")
+    world.run(60)
+    assert sorted(world.core.read.relabelled()) == [("p", "a0", ME), ("p", "b0", "other")]
+    pins = (
+        TableTransfer("pin/1", Phase.ADOPTED, "", ME, "p", ("a0",)),
+        TableTransfer("pin/2", Phase.ADOPTED, "", "other", "p", ("b0",)),
+    )
+    world.told(table=table(2, domains=domains(a=ME, b="other"), vouches=True, transfers=pins))
+    assert not world.core.read.relabelled() and world.owned() == {"a0", "a1", "a2"}
+
+
+def test_asked_to_look_a_shard_lists_anew_and_says_when_it_has() -> None:
+    world = zoned(with_coordinator=True, reconcile_interval=3600 * 10**9)
+    world.told(table=table(1, default=ME, vouches=True))
+    world.run(5)
+    lists = world.provider.lists
+    world.told(look=9)
+    assert world.core.read.looked()[0] == 0
+    world.run(5)
+    assert world.core.read.looked()[0] == 9 and world.provider.lists == lists + 1
+
+
+def test_a_shard_that_was_removed_and_is_back_asks_about_everything_again() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, default=ME, vouches=True, generation=1))
+    world.run(5)
+    world.told(sure=world.core.read.looked()[1])
+    assert len(world.owned()) == 6
+    world.told(table=table(2, default=ME, vouches=True, generation=2))
+    assert not world.owned()
+    world.told(sure=world.core.read.looked()[1])
+    assert len(world.owned()) == 6

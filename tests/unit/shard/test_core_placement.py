@@ -200,6 +200,20 @@ def test_a_ready_node_nobody_can_use_backs_its_kind_off_for_the_row() -> None:
     assert len(world.provider.configured("c")) == 1, "the same again would not help"
 
 
+def test_a_node_that_larger_pods_filled_first_backs_nothing_off() -> None:
+    world = placing()
+    world.provider.several(3, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    cluster.start(1, 1)
+    while not cluster.nodes:
+        world.run(1.0)
+    # In a burst other pods follow: larger ones, which the node bought for the first carries instead.
+    cluster.start(1, 4)
+    world.run(2 * MINUTE)
+    assert not world.messages("did not help")
+    assert not cluster.waiting and len(world.provider.configured("c")) == 2
+
+
 def half_used(world: World, cluster: PlacingOperator) -> None:
     """Four machines of which two are half empty, after the cluster has settled."""
     cluster.start(8, 2)
@@ -368,6 +382,11 @@ def test_evictions_are_earned_by_pods_that_stay() -> None:
     assert world.core.placement.evictions.allowed() == ()
     cluster.start(3, 1)
     world.run(20 * MINUTE)
+    assert world.core.placement.evictions.allowed() == (("c", 1),)
+    # Pods that are old already earn nothing again: without the journal none could ever be evicted after a restart.
+    world.crash()
+    cluster.connect()
+    world.run(1 * MINUTE)
     assert world.core.placement.evictions.allowed() == (("c", 1),)
 
 

@@ -69,6 +69,22 @@ def test_a_crash_at_any_moment_ends_with_demand_met_exactly(keep_journal: bool, 
         assert sum(1 for kind, _ in world.provider.counts if kind == CREATE) == 2
 
 
+def test_a_purchase_under_way_that_nobody_remembers_is_taken_over_and_not_made_again() -> None:
+    world = World()
+    world.provider.several(9, "s", S.SPECULATIVE)
+    world.provider.several(3, "t", S.SPECULATIVE, type="small", size={"cpu": 500})
+    world.provider.work[CREATE] = 60
+    operator = world.operator("c")
+    operator.send(cpu("c", 3))
+    world.run(20)
+    world.journal.clear()
+    world.crash()
+    back(world, operator)
+    world.run(300)
+    assert sum(count for (kind, _), count in world.provider.counts.items() if kind == CREATE) == 3
+    assert world.provider.configured("c") == ["s0", "s1", "s2"]
+
+
 def test_no_reclaim_before_the_first_rollup_of_a_new_process() -> None:
     world = World()
     world.provider.several(3, "i")
@@ -82,6 +98,34 @@ def test_no_reclaim_before_the_first_rollup_of_a_new_process() -> None:
     operator.send(cpu("c", 2))
     world.run(60)
     assert len(world.provider.configured("c")) == 2
+
+
+def test_what_was_bought_is_kept_for_a_cluster_that_comes_back_late_after_a_restart() -> None:
+    world = World(test_config(idle_hold_on_demand=60 * SECOND))
+    world.provider.several(3, "s", S.SPECULATIVE)
+    world.provider.work[CREATE] = 10
+    operator = world.operator("c")
+    operator.send(cpu("c", 1))
+    world.run(5)
+    world.crash()
+    world.run(150)
+    back(world, operator)
+    world.run(60)
+    assert len(world.provider.configured("c")) == 1
+    assert sum(count for (kind, _), count in world.provider.counts.items() if kind == CREATE) == 1
+
+
+def test_a_cluster_that_never_comes_back_does_not_keep_idle_machines_for_ever() -> None:
+    world = World(test_config(idle_hold_on_demand=60 * SECOND, return_window=300 * SECOND))
+    world.provider.several(3, "s", S.SPECULATIVE)
+    world.provider.work[CREATE] = 10
+    world.operator("c").send(cpu("c", 1))
+    world.run(5)
+    world.crash()
+    world.run(290)
+    assert world.provider.states() == {S.SPECULATIVE: 2, S.IDLE: 1}
+    world.run(30)
+    assert world.provider.states() == {S.SPECULATIVE: 3}
 
 
 def test_the_epoch_of_a_new_process_outranks_the_calls_of_the_old_one() -> None:

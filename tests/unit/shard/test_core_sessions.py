@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.coordination import ClusterBinding, OwnershipTable
-from tests.strategies.builders import rollup
+from bigfleet.shard.core.clusters import demand
+from tests.strategies.builders import SECOND, rollup
 from tests.strategies.shard_world import OLD, S, World, cpu, test_config
 
 REJECTED = "bigfleet_shard_rollups_rejected_total"
@@ -264,3 +267,36 @@ def test_a_cluster_claimed_by_another_shard_is_credited_but_does_not_acquire() -
     world.told(bindings=(ClusterBinding("c", "shard-0"),))
     world.run(15)
     assert world.provider.configured("c") == ["i0"]
+
+
+def test_a_step_takes_over_so_many_rollups_and_the_next_follows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demand, "ROLLUPS_PER_STEP", 2)
+    world = World()
+    operators = [world.operator(f"c{number}") for number in range(7)]
+    world.run(15)
+    before, began = len(world.steps), world.now
+    for operator in operators:
+        operator.send(cpu(operator.cluster, 1))
+    world.run(1.5)
+    taken = [[each.cluster for each in step.demand.rollups] for step in world.steps[before:] if step.demand is not None]
+    assert sorted(name for step in taken for name in step) == sorted(operator.cluster for operator in operators)
+    assert max(map(len, taken)) == 2
+    assert all(operator.of(ev.Acknowledgement)[-1].outcome == "applied" for operator in operators)
+    assert world.now - began < 2 * SECOND, "nobody waited for another cycle"
+
+
+def test_a_large_rollup_lets_the_others_go_first_and_then_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demand, "LARGE_ROWS", 5)
+    world = World()
+    crowd, small = world.operator("crowd"), world.operator("small")
+    world.run(15)
+    small.send(cpu("small", 1))
+    world.run(0.2)
+    before = len(world.steps)
+    # Both wait now: a step was taken a moment ago.
+    crowd.send(*(cpu("crowd", 1, priority=number) for number in range(8)))
+    small.send(cpu("small", 2))
+    world.run(1.5)
+    taken = [[each.cluster for each in step.demand.rollups] for step in world.steps[before:] if step.demand is not None]
+    assert [each for each in taken if each] == [["small"], ["crowd"]]
+    assert crowd.of(ev.Acknowledgement)[-1].outcome == "applied"

@@ -296,3 +296,40 @@ def test_a_node_whose_pods_matter_more_is_not_drained() -> None:
     coordinator.drain("d", 1000, count=1)
     world.run(5)
     assert coordinator.drained("d") == ()
+
+
+def test_a_report_names_transfers_that_its_shortfalls_do_not_count_yet() -> None:
+    world = fleet(1)
+    world.told(table=OwnershipTable(1, 1, "other"))
+    world.operator("c").send(cpu("c", 1))
+    world.run(20)
+    assert world.core.published.shortfalls and not world.core.read.arriving()
+    sent = TableTransfer("t", Phase.RELEASED, "other", ME, "p", ("m0",))
+    world.told(table=OwnershipTable(1, 2, "other", transfers=(sent,)))
+    assert world.core.published.shortfalls and world.core.read.arriving() == ("t",)
+    world.run(20)
+    assert not world.core.published.shortfalls and not world.core.read.arriving()
+
+
+def test_a_machine_that_its_donor_had_in_use_is_read_at_once_when_it_arrives() -> None:
+    world = fleet(1, reconcile_interval=3600 * 10**9)
+    world.told(table=OwnershipTable(1, 1, "other"))
+    world.provider.units["m0"].state, world.provider.units["m0"].cluster = S.CONFIGURED, "elsewhere"
+    world.run(5)
+    world.provider.units["m0"].state, world.provider.units["m0"].cluster = S.IDLE, ""
+    world.operator("c").send(cpu("c", 1))
+    sent = TableTransfer("t", Phase.RELEASED, "other", ME, "p", ("m0",))
+    world.told(table=OwnershipTable(1, 2, "other", transfers=(sent,)))
+    world.run(20)
+    assert world.provider.configured("c") == ["m0"]
+
+
+def test_machines_of_a_consolidation_move_are_nobodys_to_give() -> None:
+    world = fleet(3)
+    coordinator = Coordinator(world)
+    world.run(5)
+    moves = world.core.consolidation.moves
+    moves.begin("c", ("m0",), "m2", 0.5)
+    assert sum(world.core.read.free_kinds().values()) == 1
+    coordinator.propose("t")
+    assert coordinator.ask("t", count=3).machines == ("m1",)

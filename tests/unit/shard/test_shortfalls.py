@@ -6,8 +6,8 @@ from bigfleet.engine import Engine
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.policy import Policy
 from bigfleet.model.resources import Resources
-from bigfleet.shard.contract.shortfalls import Short, Shorts, folded
-from bigfleet.shard.contract.step_result import Listed
+from bigfleet.shard.contract.shortfalls import Short, Shorts, folded, shorts
+from bigfleet.shard.contract.step_result import Listed, unmet_of
 from tests.strategies.builders import A3, RACK, SECOND, START, batch, demand, idle, need
 
 
@@ -44,3 +44,22 @@ def test_the_highest_priority_comes_first_and_ages_in_time() -> None:
 
 def test_without_shortfalls_there_is_nothing_to_tell() -> None:
     assert _both() == ()
+
+
+def test_of_very_many_the_first_are_told_and_all_are_counted() -> None:
+    engine = Engine()
+    needs = [need("a", 1, types=[A3], priority=number) for number in range(40)]
+    result = engine.step(batch(idle("i", type="other")), demand(*needs), Policy(), START, Conditions())
+    told = shorts(result.shortfalls, 7)
+    assert [short.priority for short in told.items] == [39, 38, 37, 36, 35, 34, 33]
+    assert told.total == 40
+    assert told.items == folded(result.shortfalls)[:7]
+
+
+def test_unmet_needs_of_some_clusters_are_those_of_all_that_are_theirs() -> None:
+    engine = Engine()
+    needs = [need(name, 1, types=[A3], priority=number) for number, name in enumerate("abcabc")]
+    verdicts = engine.step(batch(idle("i", type="other")), demand(*needs), Policy(), START, Conditions()).verdicts
+    theirs = [verdict for verdict in verdicts.unmet() if verdict.key.cluster in ("a", "c")]
+    assert theirs and list(unmet_of(verdicts, {"a", "c"})) == theirs
+    assert list(unmet_of(verdicts, {"nobody"})) == []

@@ -7,19 +7,19 @@ Every kind of refusal has an exit code of its own.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import grpc
 import typer
 
 from bigfleet.cli.commands import CommandError, NotFoundError
+from bigfleet.cli.ctl.asking import connection_flags, flag, with_shared_flags
 from bigfleet.cli.ctl.shard_calls import as_json
-from bigfleet.cli.flags import TEN_SECONDS, Insecure, Seconds, TlsCa, TlsCert, TlsKey, duration
-from bigfleet.cli.output import Output, OutputOption, print_record, print_records
+from bigfleet.cli.flags import TEN_SECONDS
+from bigfleet.cli.output import Output, print_record, print_records
 from bigfleet.model.names import LEADER_TERM, PENDING_INSTRUCTIONS, REDIRECT
 from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
@@ -32,10 +32,6 @@ REFERRALS = 4
 
 Coordinator = Annotated[str, typer.Option("--coordinator", help="Any replica.", metavar="HOST:PORT")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds until interrupted.")]
-Timeout = Annotated[
-    Seconds,
-    typer.Option("--timeout", help="How long the whole question may take.", metavar="DURATION", parser=duration),
-]
 
 
 class AwayError(CommandError):
@@ -114,11 +110,7 @@ class Coordinators:
                     try:
                         answer = await call
                     except grpc.aio.AioRpcError as error:
-                        trailers: Any = error.trailing_metadata() or ()
-                        leader = next((str(value) for key, value in trailers if key == REDIRECT), "")
-                        if not leader:
-                            raise
-                        address = leader
+                        address = referred_to(error)
                         continue
                     self.leader = address
                     self.trailers = {str(key): str(value) for key, value in await call.trailing_metadata() or ()}
@@ -141,28 +133,16 @@ class Coordinators:
 def coordinator_command(*, watchable: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command whose first parameter is the `Coordinators` it asks; flags of all such commands are added."""
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(function).parameters.values())[1:]
-        hints = get_type_hints(function, include_extras=True)
-        shared = [*_SHARED, _WATCH] if watchable else _SHARED
+    def run(taken: dict[str, Any], function: Callable[[Any], None]) -> None:
+        tls = TlsFiles(taken["tls_cert"], taken["tls_key"], taken["tls_ca"])
+        asked = Coordinators(taken["coordinator"], tls, taken["insecure"], float(taken["timeout"]), taken["output"])
+        if taken.get("watch"):
+            _again(lambda: function(asked), asked.output)
+        else:
+            function(asked)
 
-        def command(**given: Any) -> None:
-            taken = {each.name: given.pop(each.name) for each in shared}
-            tls = TlsFiles(taken["tls_cert"], taken["tls_key"], taken["tls_ca"])
-            asked = Coordinators(taken["coordinator"], tls, taken["insecure"], float(taken["timeout"]), taken["output"])
-            if taken.get("watch"):
-                _again(lambda: function(asked, **given), asked.output)
-            else:
-                function(asked, **given)
-
-        parameters = [each.replace(annotation=hints[each.name]) for each in own]
-        parameters = [*[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters], *shared]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__doc__, command.__name__ = function.__doc__, function.__name__
-        return command
-
-    return decorate
+    shared = [*_SHARED, _WATCH] if watchable else _SHARED
+    return lambda function: with_shared_flags(function, shared, run)
 
 
 def _again(show: Callable[[], None], output: Output) -> None:
@@ -173,17 +153,14 @@ def _again(show: Callable[[], None], output: Output) -> None:
         time.sleep(WATCH_SECONDS)
 
 
-def _flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+_SHARED = [flag("coordinator", Coordinator, DEFAULT_COORDINATOR), *connection_flags(TEN_SECONDS)]
+_WATCH = flag("watch", Watch, False)
 
 
-_SHARED = [
-    _flag("coordinator", Coordinator, DEFAULT_COORDINATOR),
-    _flag("tls_cert", TlsCert, ""),
-    _flag("tls_key", TlsKey, ""),
-    _flag("tls_ca", TlsCa, ""),
-    _flag("insecure", Insecure, False),
-    _flag("timeout", Timeout, TEN_SECONDS),
-    _flag("output", OutputOption, Output.TABLE),
-]
-_WATCH = _flag("watch", Watch, False)
+def referred_to(error: grpc.aio.AioRpcError) -> str:
+    """The leader a refusal names; a refusal that names none is raised again."""
+    trailers: Any = error.trailing_metadata() or ()
+    leader = next((str(value) for key, value in trailers if key == REDIRECT), "")
+    if not leader:
+        raise error
+    return leader

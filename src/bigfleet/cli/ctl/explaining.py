@@ -10,15 +10,16 @@ import typer
 
 from bigfleet.cli import words
 from bigfleet.cli.commands import NotFoundError
-from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Limit, Shard, Timeout, as_json, clock, either
-from bigfleet.cli.flags import A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
-from bigfleet.cli.output import Output, OutputOption, print_data
+from bigfleet.cli.ctl.shard_calls import Caller, Limit, as_json, clock, either, shard_command
+from bigfleet.cli.flags import A_MINUTE
+from bigfleet.cli.output import print_data
 from bigfleet.model.machine import MachineState
-from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
 
 
+@shard_command(A_MINUTE)
 def explain(
+    caller: Caller,
     cluster: Annotated[str, typer.Argument(help="Cluster id; without one every cluster.")] = "",
     cluster_option: Annotated[
         str, typer.Option("--cluster", help="The same, as other commands have it.", hidden=True)
@@ -29,13 +30,6 @@ def explain(
     group: Annotated[str, typer.Option("--group", help="Only this placement group.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also needs that got everything.")] = False,
     limit: Limit = 10,
-    shard: Shard = DEFAULT_SHARD,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    tls_ca: TlsCa = "",
-    insecure: Insecure = False,
-    timeout: Timeout = A_MINUTE,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what would satisfy unmet needs, why they are unmet, what they got, and what they lost to whom.
 
@@ -45,10 +39,9 @@ def explain(
     request = shardread_pb2.ExplainRequest(
         cluster_id=cluster, fingerprint=fingerprint, group=group, unmet_only=not everything
     )
-    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
     found, total = caller.ask(lambda to: _explained(to, request, limit))
-    if not output.for_people:
-        print_data([as_json(each) for each in found], output)
+    if not caller.output.for_people:
+        print_data([as_json(each) for each in found], caller.output)
         return
     if found:
         typer.echo("\n\n".join(folded(found)))
@@ -89,7 +82,7 @@ def _remedies(members: Sequence[shardread_pb2.NeedExplanation]) -> Iterator[str]
     helping: dict[str, list[str]] = {}
     for each in members:
         if not each.need.satisfied:
-            helping.setdefault(_remedy(each.remedy, each.need), []).append(each.need.need.group)
+            helping.setdefault(_remedy(each), []).append(each.need.need.group)
     for remedy, groups in helping.items():
         whose = f"{', '.join(group for group in groups if group)}: " if len(helping) > 1 and any(groups) else ""
         yield f"  remedy   {whose}{remedy}"
@@ -157,7 +150,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _remedy(remedy: shardread_pb2.Remedy, view: shardread_pb2.NeedView) -> str:
+def _remedy(explanation: shardread_pb2.NeedExplanation) -> str:
+    remedy, view = explanation.remedy, explanation.need
     change = remedy.WhichOneof("change")
     if change == "add_supply":
         more = remedy.add_supply
@@ -167,4 +161,4 @@ def _remedy(remedy: shardread_pb2.Remedy, view: shardread_pb2.NeedView) -> str:
         return f"a priority above {remedy.raise_priority.above}"
     if change == "drop_constraint":
         return f"without asking that {words.constraint(remedy.drop_constraint.constraint, view.need)}"
-    return words.REMEDIES.get(view.unmet_reason, "no single change would satisfy it")
+    return words.without_remedy(explanation)

@@ -8,25 +8,19 @@ import grpc
 import typer
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.ctl.shard_calls import DEFAULT_SHARD, Caller, Shard, Timeout, at
-from bigfleet.cli.flags import TEN_SECONDS, Insecure, TlsCa, TlsCert, TlsKey
-from bigfleet.cli.output import Output, OutputOption, print_record
-from bigfleet.transport.certificates import TlsFiles
+from bigfleet.cli.ctl.shard_calls import Caller, at, shard_command
+from bigfleet.cli.flags import TEN_SECONDS
+from bigfleet.cli.output import print_record
 from bigfleet.wire import capacity_pb2, shard_pb2_grpc
 
 
+@shard_command(TEN_SECONDS)
 def rails(
+    caller: Caller,
     pause: Annotated[bool, typer.Option("--pause", help="Decide and report, execute nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="As --pause, and log what would have been done.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Act again.")] = False,
     reason: Annotated[str, typer.Option("--reason", help="Why, for whoever finds it switched on.")] = "",
-    shard: Shard = DEFAULT_SHARD,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    tls_ca: TlsCa = "",
-    insecure: Insecure = False,
-    timeout: Timeout = TEN_SECONDS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the rails of a shard, or flip them.
 
@@ -42,8 +36,7 @@ def rails(
         request.rails.CopyFrom(capacity_pb2.Rails(actuation_paused=pause, dry_run=dry_run, reason=reason))
     elif reason:
         raise CommandError("--reason goes with --pause, --dry-run or --resume")
-    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
-    print_record(caller.ask(lambda to: _set(to, request)), output)
+    print_record(caller.ask(lambda to: _set(to, request)), caller.output)
 
 
 async def _set(to: grpc.aio.Channel, request: capacity_pb2.SetRailsRequest) -> dict[str, Any]:

@@ -9,21 +9,18 @@ import typer
 from bigfleet.cli import words
 from bigfleet.cli.commands import CommandError
 from bigfleet.cli.ctl.shard_calls import (
-    DEFAULT_SHARD,
     Caller,
     Limit,
-    Shard,
-    Timeout,
     as_json,
     at,
     clock,
     either,
     gathered,
+    shard_command,
 )
-from bigfleet.cli.flags import HALF_A_MINUTE, Insecure, TlsCa, TlsCert, TlsKey
-from bigfleet.cli.output import Output, OutputOption, print_records
+from bigfleet.cli.flags import HALF_A_MINUTE
+from bigfleet.cli.output import Output, print_records
 from bigfleet.model.machine import MachineState
-from bigfleet.transport.certificates import TlsFiles
 from bigfleet.wire import provider_pb2, shardread_pb2, shardread_pb2_grpc
 
 Cluster = Annotated[str, typer.Option("--cluster", help="Only this cluster.")]
@@ -39,17 +36,12 @@ _KINDS = {
 }
 
 
+@shard_command(HALF_A_MINUTE)
 def needs(
-    shard: Shard = DEFAULT_SHARD,
+    caller: Caller,
     cluster: Cluster = "",
     unmet: Annotated[bool, typer.Option("--unmet", help="Only needs that did not get everything.")] = False,
     limit: Limit = 0,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    tls_ca: TlsCa = "",
-    insecure: Insecure = False,
-    timeout: Timeout = HALF_A_MINUTE,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List what clusters want, in the order the shard serves them, and what they got in its last cycle.
 
@@ -58,15 +50,15 @@ def needs(
     explain` why a need is unmet.
     """
     request = shardread_pb2.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
-    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
     frames = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).InspectNeeds(request)))
     views = [frame.need for frame in frames if frame.HasField("need")]
     chosen = [view for view in views if not (unmet and view.satisfied)][: limit or None]
-    print_records(_rows(chosen, _need_row, output), output)
+    print_records(_rows(chosen, need_row, caller.output), caller.output)
 
 
+@shard_command(HALF_A_MINUTE)
 def machines(
-    shard: Shard = DEFAULT_SHARD,
+    caller: Caller,
     state: Annotated[
         list[str] | None,
         typer.Option("--state", help="Only this state; repeat for several.", autocompletion=lambda: list(_STATES)),
@@ -77,12 +69,6 @@ def machines(
     provider: Provider = "",
     machine: Annotated[str, typer.Option("--machine", help="Only this machine.")] = "",
     limit: Limit = 0,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    tls_ca: TlsCa = "",
-    insecure: Insecure = False,
-    timeout: Timeout = HALF_A_MINUTE,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List a shard's machines in order of provider and id."""
     request = shardread_pb2.ListMachinesRequest(
@@ -94,13 +80,14 @@ def machines(
         machine_id=machine,
         limit=limit,
     )
-    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
     pages = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(request)))
-    print_records(_rows([view for page in pages for view in page.machines], _machine_row, output), output)
+    print_records(_rows([view for page in pages for view in page.machines], _machine_row, caller.output), caller.output)
 
 
+# Filters as `machines` has them: options are declared where they are offered, and each goes into another request.
+@shard_command(HALF_A_MINUTE)
 def actions(
-    shard: Shard = DEFAULT_SHARD,
+    caller: Caller,
     kind: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,12 +103,6 @@ def actions(
     machine: Annotated[str, typer.Option("--machine", help="Only this machine.")] = "",
     outcome: Annotated[str, typer.Option("--outcome", help="Only this outcome, as the list shows it.")] = "",
     limit: Limit = 50,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    tls_ca: TlsCa = "",
-    insecure: Insecure = False,
-    timeout: Timeout = HALF_A_MINUTE,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List what a shard did, newest first; what is still being carried out has no outcome yet.
 
@@ -137,36 +118,29 @@ def actions(
         outcome=words.outcome_code(outcome),
         limit=limit,
     )
-    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
     pages = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListActions(request)))
-    print_records(_rows([view for page in pages for view in page.actions], _action_row, output), output)
+    print_records(_rows([view for page in pages for view in page.actions], _action_row, caller.output), caller.output)
 
 
+@shard_command(HALF_A_MINUTE)
 def story(
+    caller: Caller,
     machine: Annotated[str, typer.Argument(help="Machine id.")] = "",
     machine_option: Annotated[
         str, typer.Option("--machine", help="The same, as other commands have it.", hidden=True)
     ] = "",
-    shard: Shard = DEFAULT_SHARD,
     provider: Annotated[str, typer.Option("--provider", help="Needed when two providers use the same id.")] = "",
     limit: Limit = 0,
-    tls_cert: TlsCert = "",
-    tls_key: TlsKey = "",
-    tls_ca: TlsCa = "",
-    insecure: Insecure = False,
-    timeout: Timeout = HALF_A_MINUTE,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Tell what happened to one machine, oldest first."""
     machine = either("MACHINE", machine, machine_option)
     request = shardread_pb2.StoryRequest(machine_id=machine, provider=provider, limit=limit)
-    caller = Caller(shard, TlsFiles(tls_cert, tls_key, tls_ca), insecure, timeout)
 
     async def question(to: Any) -> shardread_pb2.StoryResponse:
         answer: shardread_pb2.StoryResponse = await shardread_pb2_grpc.ShardReadStub(to).Story(request)
         return answer
 
-    print_records(_rows(list(caller.ask(question).events), _story_row, output), output)
+    print_records(_rows(list(caller.ask(question).events), _story_row, caller.output), caller.output)
 
 
 def _rows(views: list[Any], row: Any, output: Output) -> list[dict[str, Any]]:
@@ -174,7 +148,7 @@ def _rows(views: list[Any], row: Any, output: Output) -> list[dict[str, Any]]:
     return [row(view) if output.for_people else as_json(view) for view in views]
 
 
-def _need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
+def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
     return {
         "CLUSTER": view.cluster_id,
         "PRIORITY": view.need.priority,

@@ -14,16 +14,13 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from bigfleet.cli.commands import CommandError, NotFoundError
-from bigfleet.cli.flags import Seconds, duration
+from bigfleet.cli.ctl.asking import connection_flags, flag, with_shared_flags
+from bigfleet.cli.output import Output
 from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 
 Shard = Annotated[str, typer.Option("--shard", help="The shard's gRPC address.", metavar="HOST:PORT")]
-Timeout = Annotated[
-    Seconds,
-    typer.Option("--timeout", help="How long the whole question may take.", metavar="DURATION", parser=duration),
-]
 Limit = Annotated[int, typer.Option("--limit", help="At most so many rows; 0 is all.", min=0)]
 DEFAULT_SHARD = "127.0.0.1:7780"
 
@@ -32,12 +29,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One shard and how to reach it."""
+    """One shard, how to reach it, and how to show what it answers."""
 
     address: str
     tls: TlsFiles
     insecure: bool
     seconds: float
+    output: Output
 
     def ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
         """The answer; a refusal or an absent shard ends the command with one sentence."""
@@ -61,6 +59,17 @@ class Caller:
     async def _ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
         async with asyncio.timeout(self.seconds), channel(self.address, tls=self.tls, insecure=self.insecure) as opened:
             return await question(opened)
+
+
+def shard_command(timeout: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose first parameter is the `Caller` that asks; flags of all such commands are added."""
+
+    def run(taken: dict[str, Any], function: Callable[[Any], None]) -> None:
+        tls = TlsFiles(taken["tls_cert"], taken["tls_key"], taken["tls_ca"])
+        function(Caller(taken["shard"], tls, taken["insecure"], float(taken["timeout"]), taken["output"]))
+
+    shared = [flag("shard", Shard, DEFAULT_SHARD), *connection_flags(timeout)]
+    return lambda function: with_shared_flags(function, shared, run)
 
 
 def either(name: str, argument: str, option: str, *, needed: bool = True) -> str:

@@ -10,6 +10,7 @@ import grpc
 import typer
 
 from bigfleet.cli.commands import CommandError
+from bigfleet.cli.ctl.coordinator_calls import DEFAULT_COORDINATOR, REFERRALS, Coordinator, referred_to
 from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.coordinator.server.process import open_store
@@ -17,21 +18,20 @@ from bigfleet.coordinator.server.settings import CoordinatorSettings, EtcdSettin
 from bigfleet.coordinator.snapshots.document import Snapshot, SnapshotError, Verdict, restorable, verify
 from bigfleet.coordinator.snapshots.files import read_snapshot, write_tar
 from bigfleet.coordinator.stores.store import StoreError
-from bigfleet.model.names import REDIRECT
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-Coordinator = Annotated[str, typer.Option("--coordinator", help="Any replica.", metavar="HOST:PORT")]
 SnapshotFile = Annotated[Path, typer.Argument(help="A saved file, an export directory, or the exports' `latest`.")]
 
 
+# Not by `coordinator_command`: saving takes as long as it takes, and `restore` asks no coordinator, but an etcd.
 @app.command()
 def save(
     file: Annotated[Path, typer.Argument(help="Where to write it.")],
-    coordinator: Coordinator = "127.0.0.1:7790",
+    coordinator: Coordinator = DEFAULT_COORDINATOR,
     tls_cert: TlsCert = "",
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
@@ -132,7 +132,7 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
 
 async def _saved(address: str, tls: TlsFiles, insecure: bool) -> Snapshot:
     """From the leader, which any replica names."""
-    for _ in range(3):
+    for _ in range(REFERRALS):
         async with channel(address, tls=tls, insecure=insecure) as opened:
             meta, data = b"", bytearray()
             try:
@@ -143,11 +143,7 @@ async def _saved(address: str, tls: TlsFiles, insecure: bool) -> Snapshot:
                     meta, data = meta or chunk.meta_json, data + chunk.data
                 return Snapshot(meta, bytes(data))
             except grpc.aio.AioRpcError as error:
-                trailers: Any = error.trailing_metadata() or ()
-                leader = next((str(value) for key, value in trailers if key == REDIRECT), "")
-                if not leader:
-                    raise
-                address = leader
+                address = referred_to(error)
     raise CommandError(f"coordinator {address} refers to another leader every time; try again")
 
 

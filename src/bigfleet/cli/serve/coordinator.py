@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -137,6 +138,9 @@ def coordinator(
     # Imported late: help and refusals need not wait for it.
     from bigfleet.coordinator.server.process import run_coordinator
 
+    # Reports leave next to nothing for the cycle collector, and while it looks everybody waits.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     try:
         code = run_until_signal(lambda stop: run_coordinator(settings, stop))
     except StoreError as error:

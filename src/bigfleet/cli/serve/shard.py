@@ -63,7 +63,10 @@ FIRST = (
 _FILES_AND_LOGS = "Files and logs"
 # The longest beginning that fits a setting's name says where it is shown; a test finds settings that none fits.
 PANELS = (
-    ("Safety", ("actuation", "reclaim-cap", "empty-rollup", "rollup", "max-actions", "loss", "ignore", "min-epoch")),
+    (
+        "Safety",
+        ("actuation", "reclaim-cap", "empty-rollup", "rollup", "max-actions", "loss", "ignore", "min-epoch", "return"),
+    ),
     ("Serving", ("insecure", "advertise", "shutdown", "max-frame", "hello", "outbox", "available", "forget-cluster")),
     (
         "Providers",

@@ -147,6 +147,19 @@ class Adopt(Struct, frozen=True):
     at: int
 
 
+class Pin(Struct, frozen=True):
+    """Machines that stand elsewhere than they were first seen: (provider, id, owner's id), judged by this table."""
+
+    machines: tuple[tuple[str, str, str], ...]
+    fleet_version: int
+
+
+class Vouch(Struct, frozen=True):
+    """A shard needs a table of this moment: it was asked for whatever others remember of machines new to it."""
+
+    shard: str
+
+
 class CallOff(Struct, frozen=True):
     """Give a proposal up. A released transfer cannot be called off: the recipient may act by now."""
 
@@ -178,6 +191,8 @@ Command = (
     | Propose
     | Release
     | Adopt
+    | Pin
+    | Vouch
     | CallOff
     | Sweep
 )

@@ -84,11 +84,12 @@ class Instructions:
     def told(self, generation: int, domain: Domain) -> None:
         self._told.setdefault(generation, {})[domain.topology_key, domain.value] = domain.revision
 
-    def failed(self, generation: int, name: str, now: int) -> bool:
-        """Let it rest, longer each time; False when it has failed too often."""
+    def failed(self, generation: int, name: str, now: int, *, soon: bool = False) -> bool:
+        """Let it rest, longer each time unless the answer is expected `soon`; False when it has failed too often."""
         retry = self._retries.setdefault((generation, name), Retry())
         retry.attempts += 1
-        retry.due = now + min(self._policy.retry << min(retry.attempts - 1, 16), self._policy.retry_max)
+        longer = 0 if soon else min(retry.attempts - 1, 16)
+        retry.due = now + min(self._policy.retry << longer, self._policy.retry_max)
         return retry.attempts < self._policy.attempts
 
     def restarted(self, generation: int) -> None:

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bigfleet.coordinator.core import commands as do
 from bigfleet.coordinator.core.bindings import bindings_for
 from bigfleet.coordinator.core.instructions import ASSIGN, DRAIN, TRANSFER, WITHDRAW, Instruction, Instructions
+from bigfleet.coordinator.core.looks import Looks
 from bigfleet.coordinator.core.ownership import halted
 from bigfleet.coordinator.core.planner import Drain, Plan, Planning, Rest
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.coordinator.core.records import Phase, Shape, Shard, Transfer
-from bigfleet.coordinator.core.reports import TRANSFERS, Ack, Outcome, Report, Standing
+from bigfleet.coordinator.core.reports import TRANSFERS, Ack, Heard, Outcome, Report, Standing
 from bigfleet.coordinator.core.slices import initial_slices
 from bigfleet.coordinator.core.state import State
 from bigfleet.coordinator.core.supply import key_of_shape
 
 SETTLED_AT_ONCE = 50
-
-
-class Heard(Struct):
-    """What a shard last told, and when."""
-
-    report: Report
-    at: int
 
 
 class Leader:
@@ -42,6 +35,7 @@ class Leader:
         self.policy = policy
         self.heard: dict[int, Heard] = {}
         self.instructions = Instructions(policy)
+        self.looks = Looks(state.tables, self.heard, term)
         self._rests: dict[Rest, int] = {}
         self._proposals = 0
 
@@ -72,6 +66,7 @@ class Leader:
         commands = [command for ack in report.acks for command in self._answered(shard, ack, now)]
         commands += self._adopted(shard, report, now)
         commands += self._confirmed(shard)
+        commands += self.looks.reported(shard, report)
         commands += bindings_for(self.state.tables, self.heard.keys(), shard, report, now)
         return True, commands
 
@@ -96,6 +91,7 @@ class Leader:
         for generation in [each for each in self.heard if each not in tables.generations]:
             del self.heard[generation]
             self.instructions.forget(generation)
+            self.looks.forget(generation)
         self.instructions.prune(tables)
         self._rests = {rest: until for rest, until in self._rests.items() if until > now}
         for drain in self.instructions.drains():
@@ -170,7 +166,8 @@ class Leader:
         if ack.outcome is Outcome.REJECTED_STALE:
             return []
         # A drain takes as long as its pods do: the deadline bounds it, not the number of attempts.
-        again = self.instructions.failed(shard.generation, ack.instruction, now) or transfer.drained
+        drained = transfer.drained
+        again = self.instructions.failed(shard.generation, ack.instruction, now, soon=drained) or drained
         if ack.outcome is Outcome.FAILED and again:
             return []
         self.instructions.done(shard.generation, ack.instruction)

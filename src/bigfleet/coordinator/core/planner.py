@@ -33,7 +33,7 @@ from bigfleet.model.resources import Resources
 
 MOST_MACHINES = 50
 MOST_DRAINS = 16
-SERVED_AT_ONCE = 50
+LOOKED_AT_ONCE = 50
 
 
 class Drain(Struct, frozen=True):
@@ -117,7 +117,9 @@ class Planning:
         self._wanted: list[Wanted] = []
         self._supply = Supply(tables, policy, now)
         self._sizes: dict[str, Resources] = {}
-        self._coming = _coming(tables, policy, now)
+        self._coming = _coming(tables, self._standings, policy, now)
+        self._victims: dict[str, list[tuple[int, str, int]]] | None = None
+        self._preemptible: dict[tuple[str, str], list[tuple[str, int]]] = {}
         self._answered = _drains_answered(tables)
         self.plan = Plan([], [])
 
@@ -131,15 +133,14 @@ class Planning:
         for number, wanted in enumerate(self._wanted):
             if self._may_be_helped(wanted):
                 hopeful.append(wanted)
-            if number % SERVED_AT_ONCE == 0:
+            if number % LOOKED_AT_ONCE == 0:
                 yield
         self._wanted = sorted(hopeful, key=self._precedence)
-        for number, wanted in enumerate(self._wanted):
+        for wanted in self._wanted:
             if len(self.plan.transfers) + len(self.plan.drains) >= self._policy.max_moves:
                 return
             self._serve(wanted)
-            if number % SERVED_AT_ONCE == 0:
-                yield
+            yield
 
     def _look_at(self, shard: int) -> None:
         standing = self._standings[shard]
@@ -156,7 +157,7 @@ class Planning:
         """Most of a fleet's shortfalls fit on nobody's machines; sorting them would be work for nothing."""
         if self._policy.preempt and wanted.deficit.age >= self._policy.preempt_after:
             return True
-        return any(self._supply.fitting(wanted.deficit, wanted.units, speculative=slots) for slots in (False, True))
+        return self._supply.serves(wanted.deficit)
 
     def _precedence(self, wanted: Wanted) -> tuple[int, int, str, str, str]:
         deficit = wanted.deficit
@@ -217,15 +218,12 @@ class Planning:
         if (wanted.recipient, shape) in self._draining:
             return
         candidates = []
-        for donor, standing in self._standings.items():
-            if donor == wanted.recipient or Rest(donor, wanted.recipient, shape, 3) in self._resting:
-                continue
-            for instance_type, bound in self._bound(standing):
-                carried = self._carried(wanted.deficit, instance_type)
-                if self._supply.cools(donor, instance_type):
-                    continue
-                if bound > 0 and carried and allows(wanted.deficit, INSTANCE_TYPE_LABEL, instance_type):
-                    candidates.append((-bound, self._names[donor], instance_type, donor, carried))
+        for instance_type, carried in self._types_for(wanted.deficit):
+            for bound, name, donor in self._bound_of(instance_type):
+                rests = Rest(donor, wanted.recipient, shape, 3) in self._resting
+                if donor != wanted.recipient and not rests and not self._supply.cools(donor, instance_type):
+                    candidates.append((bound, name, instance_type, donor, carried))
+                    break
         if not candidates:
             return
         _, _, instance_type, donor, carried = min(candidates)
@@ -244,6 +242,29 @@ class Planning:
                 provider=_only(self._standings[donor].providers),
             )
         )
+
+    def _types_for(self, deficit: Deficit) -> list[tuple[str, int]]:
+        """(instance type, units one machine carries) of everything bound anywhere that could serve."""
+        self._bound_of("")
+        shape = shape_key(deficit)
+        if shape not in self._preemptible:
+            sized = ((each, self._carried(deficit, each)) for each in self._victims or ())
+            self._preemptible[shape] = [
+                (each, carried) for each, carried in sized if carried and allows(deficit, INSTANCE_TYPE_LABEL, each)
+            ]
+        return self._preemptible[shape]
+
+    def _bound_of(self, instance_type: str) -> list[tuple[int, str, int]]:
+        """(machines in use, negative; name; donor) of those who have any of a type, most first. Counted once."""
+        if self._victims is None:
+            self._victims = {}
+            for donor, standing in self._standings.items():
+                for each, bound in self._bound(standing):
+                    if bound > 0:
+                        self._victims.setdefault(each, []).append((-bound, self._names[donor], donor))
+            for donors in self._victims.values():
+                donors.sort()
+        return self._victims.get(instance_type, [])
 
     def _bound(self, standing: Standing) -> list[tuple[str, int]]:
         free: dict[str, int] = {}
@@ -287,17 +308,26 @@ def _drains_answered(tables: Tables) -> dict[tuple[int, int, tuple[str, str]], i
     return answered
 
 
-def _coming(tables: Tables, policy: Policy, now: int) -> dict[tuple[int, tuple[str, str]], int]:
-    """Units that transfers already bring, per recipient and shape."""
+def _coming(
+    tables: Tables, standings: Mapping[int, Standing], policy: Policy, now: int
+) -> dict[tuple[int, tuple[str, str]], int]:
+    """Units that transfers already bring and deficits do not count yet, per recipient and shape."""
     coming: dict[tuple[int, tuple[str, str]], int] = {}
     for each in tables.transfers.values():
-        if each.phase is Phase.ADOPTED and each.adopted_at <= now - policy.settle:
+        if each.phase is Phase.ADOPTED and _counted(each, standings.get(each.recipient), policy, now):
             continue
         asked = each.selector.count or len(each.machines) or 1
         units = each.units if each.phase is Phase.PROPOSED else -(-each.units * len(each.machines) // asked)
         place = (each.recipient, key_of_shape(each.shape))
         coming[place] = coming.get(place, 0) + units
     return coming
+
+
+def _counted(transfer: Transfer, standing: Standing | None, policy: Policy, now: int) -> bool:
+    """Whether the recipient's deficits know of adopted machines: as it says, or after a while."""
+    if standing is None or standing.arriving is None:
+        return transfer.adopted_at <= now - policy.settle
+    return transfer.id not in standing.arriving
 
 
 def _only(providers: frozenset[str]) -> str:

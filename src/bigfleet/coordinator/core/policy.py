@@ -16,7 +16,7 @@ class Policy(Struct, frozen=True):
     preempt_after: int = 120 * SECOND
     # A shard that got machines of a kind gives none of that kind away for so long.
     cooldown: int = 10 * MINUTE
-    # After machines were adopted the recipient's reports may still call them missing for so long.
+    # After machines were adopted the recipient's reports may still call them missing for so long, if it does not tell.
     settle: int = 30 * SECOND
     # A donor that had nothing, or failed, is not asked again for so long.
     rest: int = MINUTE

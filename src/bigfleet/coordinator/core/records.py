@@ -36,12 +36,16 @@ class Phase(IntEnum):
 
 
 class Meta(Struct, frozen=True, gc=False):
-    """One row: how far the state has come. `fleet_version` is the last revision that changed every shard's table."""
+    """One row: how far the state has come. `fleet_version` is the last revision that changed every shard's table.
+
+    `emptied` is the last at which the last shard was removed: nobody inherited what was named before.
+    """
 
     table: ClassVar[Table] = Table.META
     revision: int = 0
     fleet_version: int = 0
     keys: tuple[str, ...] = ()
+    emptied: int = 0
 
     @property
     def key(self) -> str:
@@ -168,7 +172,8 @@ class Selector(Struct, frozen=True, gc=False):
 class Transfer(Struct, frozen=True, gc=False):
     """Machines on their way to, or at, a shard that their domain does not give them to.
 
-    PROPOSED: still the donor's. RELEASED: the record's own. ADOPTED: the recipient's, for as long as it exists.
+    PROPOSED: still the donor's. RELEASED: the record's own. ADOPTED: the recipient's, for as long as it exists, and the
+    default owner's from then on. Without a donor: pinned, because their labels changed.
     `withheld` are the generations that held them before. Every shard but the recipient keeps its hands off them.
     """
 

@@ -48,6 +48,8 @@ def update_shard(tables: Tables, command: do.UpdateShard) -> None:
 def remove_shard(tables: Tables, command: do.RemoveShard) -> None:
     tables.bury(registered(tables, command.id))
     tables.touch_fleet()
+    if not tables.generations:
+        tables.put(replace(tables.meta, emptied=tables.next))
 
 
 def bind_cluster(tables: Tables, command: do.BindCluster) -> None:

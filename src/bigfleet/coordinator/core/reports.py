@@ -18,6 +18,8 @@ TABLES = "ownership-table"
 TRANSFERS = "transfers"
 RAILS = "rails"
 PROVIDERS = "provider-registry"
+ARRIVALS = "arrivals"
+LOOKS = "looks"
 
 
 class Outcome(IntEnum):
@@ -62,10 +64,21 @@ class Report(Struct, frozen=True, gc=False):
     capabilities: frozenset[str] = frozenset()
     acks: tuple[Ack, ...] = ()
     clusters: tuple[ReportedCluster, ...] = ()
+    # (provider, id, owner's id) of machines that stand elsewhere than where they were first seen.
+    relabelled: tuple[tuple[str, str, str], ...] = ()
+    looked: int = 0
+    unsure: int = 0
 
     @property
     def tables(self) -> bool:
         return TABLES in self.capabilities
+
+
+class Heard(Struct):
+    """What a shard last told, and when."""
+
+    report: Report
+    at: int
 
 
 class Kind(Struct, frozen=True, cache_hash=True, gc=False):
@@ -106,7 +119,12 @@ class Deficit(Struct, frozen=True, gc=False):
     @property
     def stays(self) -> bool:
         """Whether it is resolved on its own shard or not at all."""
-        return self.constrained or any(each.operator is Operator.SAME for each in self.requirements)
+        if self.constrained:
+            return True
+        for each in self.requirements:  # noqa: SIM110 - asked for every shortfall of the fleet
+            if each.operator is Operator.SAME:
+                return True
+        return False
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -118,3 +136,5 @@ class Standing(Struct, frozen=True, gc=False):
     zones: tuple[tuple[str, int], ...] = ()
     providers: frozenset[str] = frozenset()
     machines: int = 0
+    # Transfers to the shard that its deficits do not count yet; None when it does not tell.
+    arriving: frozenset[str] | None = None

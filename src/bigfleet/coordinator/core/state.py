@@ -83,6 +83,10 @@ class State:
                 transfers.release(tables, command)
             case do.Adopt():
                 transfers.adopt(tables, command)
+            case do.Pin():
+                transfers.pin(tables, command)
+            case do.Vouch():
+                tables.touch(registry.registered(tables, command.shard).generation)
             case do.CallOff():
                 transfers.call_off(tables, command)
             case do.Sweep():

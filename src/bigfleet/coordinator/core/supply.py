@@ -34,6 +34,8 @@ class Supply:
         self._changing = frozenset(tables.waiting)
         self.kinds: dict[Kind, list[Offer]] = {}
         self._by_shape: dict[tuple[str, str, bool], list[tuple[Kind, int]]] = {}
+        self._served: dict[tuple[str, str], bool] = {}
+        self._ordered: dict[tuple[tuple[str, str, bool], int], list[tuple[Kind, int]]] = {}
 
     def add(self, donor: int, standing: Standing) -> None:
         if donor in self._changing:
@@ -61,6 +63,14 @@ class Supply:
         for offers in self.kinds.values():
             offers.sort(key=lambda offer: (-offer.count, offer.donor))
 
+    def serves(self, deficit: Deficit) -> bool:
+        """Whether anybody has anything that would do."""
+        shape = shape_key(deficit)
+        known = self._served.get(shape)
+        if known is None:
+            known = self._served[shape] = any(self.fitting(deficit, 1, speculative=slots) for slots in (False, True))
+        return known
+
     def fitting(self, deficit: Deficit, units: int, *, speculative: bool) -> list[tuple[Kind, int]]:
         """(kind, units one machine of it carries), the best for so many units first: least waste, then price, name."""
         key = (*shape_key(deficit), speculative)
@@ -72,7 +82,12 @@ class Supply:
                 and fits(deficit, kind)
                 and (carried := carries(deficit, kind.allocatable))
             ]
-        return sorted(self._by_shape[key], key=lambda each: _preference(deficit, units, *each))
+        found = self._by_shape[key]
+        # More units than fit on any of them change nothing about the order.
+        used = min(units, max((carried for _, carried in found), default=0))
+        if (key, used) not in self._ordered:
+            self._ordered[key, used] = sorted(found, key=lambda each: _preference(deficit, used, *each))
+        return self._ordered[key, used]
 
 
 def shape_of(deficit: Deficit) -> Shape:

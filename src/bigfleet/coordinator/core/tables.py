@@ -195,9 +195,22 @@ class Tables:
             # Whoever may still act on it must confirm before it falls to somebody else.
             return record if record.holder == 0 else replace(record, holder=0)
         if isinstance(record, Transfer):
-            proposed = record.phase is Phase.PROPOSED
-            return record if record.recipient in live and (not proposed or record.donor in live) else None
+            return self._alive_transfer(record)
         return record
+
+    def _alive_transfer(self, record: Transfer) -> Transfer | None:
+        """What a removed shard had been given is the default owner's: shards may remember such machines differently."""
+        live, default = self.generations, self.default
+        if record.phase is Phase.PROPOSED:
+            return record if record.recipient in live and record.donor in live else None
+        if record.recipient in live:
+            return record
+        if default is None or record.revision <= self.meta.emptied:
+            return None
+        heir = default.generation
+        withheld = tuple(each for each in record.withheld if each != heir)
+        donor = 0 if record.donor == heir else record.donor
+        return replace(record, recipient=heir, donor=donor, withheld=withheld)
 
     def _log(self, row: Row) -> None:
         self._written[row.table, row.key] = row

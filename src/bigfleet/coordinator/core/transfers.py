@@ -2,7 +2,7 @@
 
 A machine is owned by exactly one of a shard and a transfer record. Until the donor has let go it is the donor's; then
 it is the record's; once the recipient has persisted a table that names it, the recipient's. Only proposals can be
-called off. A machine that moves on leaves the record that brought it.
+called off. A machine that moves on leaves the record that brought it. A pinned machine did not move: its labels did.
 """
 
 from __future__ import annotations
@@ -85,6 +85,31 @@ def adopt(tables: Tables, command: do.Adopt) -> None:
         tables.put(replace(transfer, phase=Phase.ADOPTED, adopted_at=command.at))
         if transfer.speculative:
             move_slots(tables, transfer)
+
+
+def pin(tables: Tables, command: do.Pin) -> None:
+    """Name machines whose labels no longer tell their owner, as far as nothing names them yet."""
+    if command.fleet_version != tables.meta.fleet_version:
+        raise Refused(Code.CONFLICT, "coordinator: machines were named by an outdated table")
+    pinned: dict[tuple[int, str], list[str]] = {}
+    for provider, machine, owner in command.machines:
+        shard = tables.shards.get(owner)
+        if shard is not None and provider and machine and tables.holding(provider, machine) is None:
+            pinned.setdefault((shard.generation, provider), []).append(machine)
+    for number, ((holder, provider), machines) in enumerate(sorted(pinned.items())):
+        tables.put(
+            Transfer(
+                id=f"pin/{tables.next}.{number}",
+                phase=Phase.ADOPTED,
+                donor=0,
+                recipient=holder,
+                provider=provider,
+                machines=tuple(sorted(set(machines))),
+                revision=tables.next,
+            )
+        )
+    if pinned:
+        tables.touch_fleet()
 
 
 def call_off(tables: Tables, command: do.CallOff) -> None:

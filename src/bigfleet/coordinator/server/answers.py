@@ -47,6 +47,7 @@ class Answers:
             made.rails.CopyFrom(rails_to_wire(rails))
         if PROVIDERS in report.capabilities:
             made.providers.extend(providers_to_wire(tables))
+        made.look, made.sure = self._leader.looks.look(shard), self._leader.looks.sure(shard, report)
         body = made.SerializeToString()
         if TABLES in report.capabilities and report.version != tables.version(shard):
             body += self._table(tables, shard, term)
@@ -72,6 +73,8 @@ class Answers:
             coordinator_term=term,
             keys=ownership_keys(tables),
             default_shard_id=default.id if default is not None else "",
+            vouches=True,
+            generation=shard.generation,
         )
         body = head.SerializeToString() + self._domain_bytes(tables) + self._transfer_bytes(tables)
         return _varint(_OWNERSHIP << 3 | 2) + _varint(len(body)) + body

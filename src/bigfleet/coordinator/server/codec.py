@@ -10,7 +10,17 @@ from msgspec.structs import replace
 from bigfleet.coordinator.core.planner import Drain
 from bigfleet.coordinator.core.policy import SECOND
 from bigfleet.coordinator.core.records import Domain, Selector, Shape, Transfer, Withdrawn
-from bigfleet.coordinator.core.reports import Ack, Cell, Deficit, Kind, Outcome, Report, ReportedCluster, Standing
+from bigfleet.coordinator.core.reports import (
+    ARRIVALS,
+    Ack,
+    Cell,
+    Deficit,
+    Kind,
+    Outcome,
+    Report,
+    ReportedCluster,
+    Standing,
+)
 from bigfleet.model.quantity import QuantityError
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import ResourceError, Resources
@@ -55,6 +65,9 @@ def report_of(message: coordinator_pb2.ShardReport) -> Report:
             )
             for each in message.clusters
         ),
+        relabelled=tuple((each.provider, each.machine_id, each.shard_id) for each in message.relabelled),
+        looked=message.looked,
+        unsure=message.unsure,
     )
 
 
@@ -70,6 +83,7 @@ def standing_of(message: coordinator_pb2.ShardReport) -> Standing:
         zones=tuple(sorted(summary.per_zone_counts.items())),
         providers=frozenset(message.providers),
         machines=summary.total_machines,
+        arriving=frozenset(message.arriving) if ARRIVALS in message.capabilities else None,
     )
 
 

@@ -33,6 +33,7 @@ FAMILIES = (
     Family("clusters", "gauge", "Bound clusters."),
     Family("domains", "gauge", "Assigned topology domains."),
     Family("domains_pending", "gauge", "Domains whose change is not confirmed by everybody yet."),
+    Family("looks_pending", "gauge", "Shards with machines new to them that wait until everybody has listed anew."),
     Family("transfers", "gauge", "Transfers by phase.", "phase"),
     Family("heartbeat_age_seconds", "gauge", "Time since a shard's last report.", "shard"),
     Family("reports_total", "counter", "Shard reports by what became of them.", "outcome"),

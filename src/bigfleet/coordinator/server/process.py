@@ -83,17 +83,14 @@ class CoordinatorProcess:
             stack.push_async_callback(store.close)
             yield cls(settings, server, store)
 
+    # Served as a shard is; what starting and stopping means is each process's own.
     @property
     def address(self) -> str:
         return self.server.address
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or a part breaks; raises what broke."""
-        await self._start()
-        try:
-            await self.parts.until(stop)
-        finally:
-            await self._stop()
+        await self.parts.serve(stop, self._start, self._stop)
 
     async def _start(self) -> None:
         settings = self.settings

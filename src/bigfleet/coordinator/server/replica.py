@@ -83,7 +83,9 @@ class Replica:
         metrics.publish("shards", len(tables.shards))
         metrics.publish("clusters", len(tables.clusters))
         metrics.publish("domains", len(tables.domains))
-        metrics.publish("domains_pending", sum(1 for each in tables.domains.values() if each.awaiting))
+        # By the index: there may be a hundred thousand domains, and everybody waits while they are counted.
+        metrics.publish("domains_pending", len({place for places in tables.waiting.values() for place in places}))
+        metrics.publish("looks_pending", tenure.leader.looks.pending)
         phases = dict.fromkeys((phase.name.lower() for phase in Phase), 0.0)
         for transfer in tables.transfers.values():
             phases[transfer.phase.name.lower()] += 1

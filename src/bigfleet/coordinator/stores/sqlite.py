@@ -74,6 +74,7 @@ class SqliteStore:
     def leader(self) -> str:
         return self._address if self._leads else ""
 
+    # As in the store over etcd, and no base of both: what leading means differs, these lines only say it.
     def known_term(self) -> int:
         return self._term
 

@@ -368,6 +368,14 @@ class Catalog:
         self._profile_seen[id(profile)] = (profile, number)
         return number
 
+    def intern_profiles(self, profiles: Sequence[Profile]) -> list[int]:
+        """Numbers of many profiles; their texts are taken in together, which is half of what a new one costs."""
+        seen, known = self._profile_seen, self._profile_index
+        new = [each.fingerprint for each in profiles if id(each) not in seen and each.fingerprint not in known]
+        if len(new) > 1:
+            self.texts.intern_all(new)
+        return [self.intern_profile(profile) for profile in profiles]
+
     def _add_profile(self, profile: Profile) -> int:
         number = self._profile_index[profile.fingerprint] = len(self.profiles)
         self.profiles.append(profile)

@@ -128,6 +128,7 @@ class Matching:
         value_first: list[int] = []
         values: list[int] = []
         tolerations: list[int] = []
+        self.texts.intern_all([value for each, _ in self._cons[sets:] for one in each for value in one.values])
         for requirements, tolerated in self._cons[sets:]:
             for requirement in requirements:
                 key.append(self._key_column(requirement.key))

@@ -10,9 +10,8 @@ from bigfleet.engine.kernels.columns import grown, made, room
 from bigfleet.engine.kernels.jit import I4, I8, U1
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.policy import Placement
-from bigfleet.model.resources import Resources
+from bigfleet.model.resources import Resources, is_device
 
-_ORDINARY = frozenset(("cpu", "memory", "ephemeral-storage", "pods"))
 _BOUGHT = (3, 4)
 
 
@@ -25,10 +24,6 @@ class Published(View):
     owned: U1
     size: I4
     boot: I8
-
-
-def is_device(name: str) -> bool:
-    return name not in _ORDINARY and not name.startswith("hugepages-")
 
 
 class PublishedStore:

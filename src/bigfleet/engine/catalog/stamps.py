@@ -82,9 +82,10 @@ class StampTable:
             return found
         number = self._pair_index[fingerprint, group] = len(self._pair_index)
         size = room(len(self.pair_head), number + 1)
-        self.pair_head = grown(self.pair_head, size, -1)
-        self.pair_fingerprint = grown(self.pair_fingerprint, size)
-        self.pair_group = grown(self.pair_group, size)
+        if size > len(self.pair_head):
+            self.pair_head = grown(self.pair_head, size, -1)
+            self.pair_fingerprint = grown(self.pair_fingerprint, size)
+            self.pair_group = grown(self.pair_group, size)
         self.pair_fingerprint[number] = fingerprint
         self.pair_group[number] = group
         first = number
@@ -93,6 +94,10 @@ class StampTable:
             first = 0
         _index_pairs(self.pair_table, self.pair_fingerprint, self.pair_group, first, number)
         return number
+
+    def pair_of(self, fingerprint: int, group: int) -> int:
+        """The number of an attribution, or -1 if no stamp ever carried it."""
+        return self._pair_index.get((fingerprint, group), -1)
 
     def validate(self) -> None:
         """Stamps lead to the bindings and pairs they stand for."""

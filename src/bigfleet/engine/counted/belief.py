@@ -9,7 +9,7 @@ from bigfleet.engine.demand.rows import SPREAD
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
 from bigfleet.engine.nodes.reports import EMPTY, USED, Reports, is_seen
-from bigfleet.engine.nodes.sessions import Sessions
+from bigfleet.engine.nodes.sessions import NEVER, Sessions
 
 _MANY = 4611686018427387904
 # Ten or eleven times as much still fits.
@@ -25,7 +25,9 @@ def doubt(
     `single` marks rows of which a machine holds one unit at most."""
     for i in range(count):
         cluster = which[i]
-        suspect = _suspect_price(w, r, s, slots, pods, cluster)
+        suspect = s.suspect[cluster]
+        if suspect < 0:
+            suspect = _suspect_price(w, r, s, slots, pods, cluster)
         believed[i] = 1
         if suspect > 0:
             fresh = 0
@@ -44,14 +46,18 @@ def _micro(price: float) -> int:
 
 @inner
 def _suspect_price(w: World, r: Reports, s: Sessions, slots: Slots, pods: int, cluster: int) -> int:
+    """Kept with the cluster's session once every open node is seen: only something new said changes it then."""
     width = w.rows.unit.shape[1]
     used = np.zeros(width, np.int64)
     running = np.zeros(width, np.int64)
     every = 0
     idle = 0
+    waiting = False
     row = s.head[cluster]
     while row >= 0:
-        if is_seen(r, s, slots, row):
+        if not is_seen(r, s, slots, row):
+            waiting = waiting or r.open_version[row] != NEVER
+        else:
             price = _micro(w.k.price[w.cells.cls[slots.cell[r.slot[row]]]])
             every += price
             if not r.flags[row] & EMPTY and not r.flags[row] & USED:
@@ -59,15 +65,16 @@ def _suspect_price(w: World, r: Reports, s: Sessions, slots: Slots, pods: int, c
             for d in range(min(width, r.used.shape[1])):
                 used[d] = min(_SATURATED, used[d] + r.used[row, d])
         row = r.next[row]
-    if every == 0:
-        return 0
     for each in range(w.c.start[cluster], w.c.start[cluster] + w.c.rows[cluster]):
         for d in range(width):
             running[d] = min(_SATURATED, running[d] + w.rows.running[each] * w.rows.unit[each, d])
+    suspect = idle
     for d in range(width):
         if d != pods and used[d] > 0 and 10 * used[d] > 11 * running[d]:
-            return every
-    return idle
+            suspect = every
+    if not waiting:
+        s.suspect[cluster] = suspect
+    return suspect
 
 
 @kernel

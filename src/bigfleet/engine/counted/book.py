@@ -12,7 +12,7 @@ import numpy as np
 
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.columns import grown, made
-from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1
+from bigfleet.engine.kernels.jit import F8, I4, I4M, I8, I8M, U1
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.nodes.said import Said
@@ -92,7 +92,8 @@ class Portions(View):
 
 @view
 class Lots(View):
-    """Machines with equal room left: `n` members from `first` on. `fits` is scratch of whoever looks."""
+    """Machines with equal room left: `n` members from `first` on. `own` is the turn of the gang they were bought for,
+    -1 where anybody may use them; `fits` is scratch of whoever looks."""
 
     cls: I4
     cluster: I4
@@ -105,6 +106,7 @@ class Lots(View):
     first: I4
     n: I4
     next: I4
+    own: I4
     slack: I8
     fits: I8
 
@@ -194,7 +196,8 @@ class Universes(View):
 
 @view
 class Book(View):
-    """`most_left` is by cluster and resource: no open remainder has more left."""
+    """By cluster and resource: no open remainder has more left than `most_left`, and no unit of a plain row takes less
+    than `least_unit`. By tier and constraint set: blocks in `con_block` that match, `con_first .. con_last`."""
 
     t: Turns
     q: Portions
@@ -216,10 +219,11 @@ class Book(View):
     mark: U1
     remainders: I4
     most_left: I8M
+    least_unit: I8M
     whole: I4
     reopen: I4
-    con_first: I4
-    con_last: I4
+    con_first: I4M
+    con_last: I4M
     con_block: I4
     by_tier: I4
     dropped: I4

@@ -94,7 +94,7 @@ def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, r
     token = joined(b, token, q)
     value = count * b.q.value[q]
     dollars = _times(float(count), b.t.dollars[t])
-    if riders and not (b.blocks.tier[block] == BUY and b.blocks.scarce[block] != 0):
+    if riders and not (b.blocks.tier[block] == BUY and b.blocks.scarce[block] != 0) and _may_ride(b, cluster):
         seen = 0
         before = t
         at = b.t.next[t]
@@ -122,6 +122,16 @@ def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, r
     b.money[VALUE] = value
     b.money[RISK] = _times(w.k.risk[cls], dollars)
     b.meta[FILL_TOKEN] = token
+    return True
+
+
+@inner
+def _may_ride(b: Book, cluster: int) -> bool:
+    """Whether what is left of the fill at hand could hold a unit of some plain row: what is full has no riders."""
+    left = b.s.left
+    for d in range(left.shape[1]):
+        if left[0, d] < b.least_unit[cluster, d]:
+            return False
     return True
 
 
@@ -200,12 +210,13 @@ def _candidates(
     found = 0
     first = b.by_tier[tier]
     last = b.by_tier[tier + 1]
-    if tier == BUY:
+    listed = tier == BUY or tier == PAID_IDLE
+    if listed:
         # Only those that match: the others are no candidates.
-        first = b.con_first[b.t.con[t]]
-        last = b.con_last[b.t.con[t]]
+        first = b.con_first[tier, b.t.con[t]]
+        last = b.con_last[tier, b.t.con[t]]
     for i in range(first, last):
-        block = b.con_block[i] if tier == BUY else i
+        block = b.con_block[i] if listed else i
         cls = b.blocks.cls[block]
         if device >= 0 and b.kinds.device[cls] != device:
             continue

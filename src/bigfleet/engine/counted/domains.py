@@ -23,6 +23,11 @@ def touch(b: Book, dom: int) -> None:
 
 
 @inner
+def is_touched(b: Book, dom: int) -> bool:
+    return bool(dom >= 0 and b.s.seen[dom] == b.meta[MARK])
+
+
+@inner
 def include(b: Book, dom: int) -> None:
     """Makes a domain one of the universe."""
     touch(b, dom)

@@ -19,6 +19,7 @@ _LOWEST = -2147483648
 SPARED = REOPENED | TAKEN
 
 
+# Walks as `judged_blocks` does, which needs the count to be given room for its blocks.
 @kernel
 def count_judged(w: World, clusters: int) -> int:
     """Configured machines of reporting clusters: upper bound of their blocks."""

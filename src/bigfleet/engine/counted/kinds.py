@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.catalog.published import Published, is_device
+from bigfleet.engine.catalog.published import Published
 from bigfleet.engine.counted.book import Kinds
 from bigfleet.engine.decide.world import World
+from bigfleet.model.resources import is_device
 
 if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog

@@ -185,6 +185,8 @@ def _look(w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, ke
     cls = b.lots.cls[lot]
     if b.lots.n[lot] == 0 or b.lots.closed[lot] != 0 or not matches(w, b, t, cls):
         return found
+    if b.lots.own[lot] >= 0 and b.lots.own[lot] != t:
+        return found
     if key >= 0 and w.k.dom[cls, key] != dom:
         return found
     most = fits(b, b.lots.left, lot, b.lots.token[lot], q, cls)
@@ -199,6 +201,12 @@ def _look(w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, ke
 def _earlier(w: World, b: Book, x: int, y: int) -> bool:
     if b.lots.rank[x] != b.lots.rank[y]:
         return bool(b.lots.rank[x] < b.lots.rank[y])
+    if b.lots.rank[x] != REMAINDER:
+        # Where a unit costs least, as it was bought: tightest first would put units on machines bought for others.
+        one = w.k.price[b.lots.cls[x]] / b.lots.fits[x]
+        other = w.k.price[b.lots.cls[y]] / b.lots.fits[y]
+        if one != other:
+            return bool(one < other)
     if b.lots.fits[x] != b.lots.fits[y]:
         return bool(b.lots.fits[x] < b.lots.fits[y])
     return id_less(w.ids, b.machine[b.lots.first[x]], b.machine[b.lots.first[y]])
@@ -298,6 +306,7 @@ def new_lot(b: Book, cls: int, cluster: int, rank: int, source: int, until: int,
     b.lots.token[lot] = -1
     b.lots.closed[lot] = 0
     b.lots.next[lot] = -1
+    b.lots.own[lot] = -1
     return lot
 
 
@@ -319,9 +328,18 @@ def open_remainder(w: World, b: Book, rules: PlacementRules, lot: int) -> None:
     b.remainders[cluster] = lot
     count = 0
     worst = -1
+    before = -1
     at = lot
     while at >= 0:
-        if b.lots.closed[at] == 0 and b.lots.n[at] > 0:
+        after = b.lots.next[at]
+        if b.lots.closed[at] != 0 or b.lots.n[at] == 0:
+            if b.meta[TRIAL] == 0 and before >= 0:
+                # Nobody uses it again, as in `usable`.
+                b.lots.next[before] = after
+            else:
+                before = at
+        else:
+            before = at
             count += 1
             if (
                 worst < 0
@@ -332,7 +350,7 @@ def open_remainder(w: World, b: Book, rules: PlacementRules, lot: int) -> None:
                 )
             ):
                 worst = at
-        at = b.lots.next[at]
+        at = after
     if count > rules.remainders:
         note_lot(b, worst)
         b.lots.closed[worst] = 1

@@ -247,6 +247,7 @@ def _one_on_victims(
         return False
     number = ranked_list(w, v, r, weights, b.t.prof[t])
     least = fewest(b)
+    # Candidates one after the other, as for sums in `decide.preempt`; what makes one usable differs.
     index = 0
     while True:
         block = candidate(w, v, r, weights, number, index)

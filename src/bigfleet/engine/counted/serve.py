@@ -27,7 +27,7 @@ from bigfleet.engine.counted.book import (
 )
 from bigfleet.engine.counted.buying import NO_LIMIT, best_block, buy, fill, mark_taken, unclaimed
 from bigfleet.engine.counted.coming import ALL, place_one
-from bigfleet.engine.counted.domains import begin_domains, fewest, load, may_take, save, touch
+from bigfleet.engine.counted.domains import begin_domains, fewest, is_touched, load, may_take, save, touch
 from bigfleet.engine.counted.lots import REMAINDERS, begin_trial, no_room, note_portion, place, put, undo, usable
 from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.world import World
@@ -181,10 +181,11 @@ def _find_domains(w: World, b: Book, rules: PlacementRules, t: int) -> None:
 
 @inner
 def _note_domain(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int) -> None:
-    if unclaimed(w, b, block) > 0:
+    dom = w.k.dom[b.blocks.cls[block], b.t.key[t]]
+    if not is_touched(b, dom) and unclaimed(w, b, block) > 0:
         tokens = b.meta[TOKENS]
         if fill(w, b, rules, t, q, block, False, NO_LIMIT):
-            touch(b, w.k.dom[b.blocks.cls[block], b.t.key[t]])
+            touch(b, dom)
         b.meta[TOKENS] = tokens
 
 

@@ -34,8 +34,10 @@ from bigfleet.engine.counted.book import (
     Kinds,
     Lots,
     PlacementRules,
+    Portions,
     Purchases,
     Scratch,
+    Turns,
     enlarged,
     made_with,
     zeros,
@@ -44,11 +46,13 @@ from bigfleet.engine.counted.closing import clear_parking, close_turns, find_sho
 from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
 from bigfleet.engine.counted.supply import (
+    count_matching,
     draining_machines,
     find_coming,
     list_draining,
     make_blocks,
     make_lots,
+    place_matching,
     sort_machines,
 )
 from bigfleet.engine.counted.turns import Lacking, take_turns
@@ -134,7 +138,9 @@ class CountedStep:
         draining = np.empty(max(1, draining_machines(w)), np.int32)
         free = int(w.owners.used[OWNER_IDLE]) + int(w.owners.used[OWNER_SPECULATIVE])
         blocks = len(closing) + len(empty) + len(draining) + free
-        machines = len(young) + blocks + 2 * count + 64
+        # At most one machine per unit; room nobody uses is never touched, and so costs nothing.
+        bought = min(int(q.stranded[: self.portions].sum()), len(fleet.v.state))
+        machines = len(young) + blocks + 2 * count + bought + 64
         lots = len(young) + 2 * count + 64
         size = max(lots, 256)
         domains = len(catalog.domains.text)
@@ -155,9 +161,11 @@ class CountedStep:
             fill_n=np.zeros(4 * count + self.rules.riders + 16, np.int64),
             machine=zeros(machines), mark=np.zeros(len(fleet.v.state), np.uint8),
             most_left=np.zeros((len(w.c.start), width), np.int64),
+            least_unit=least_units(t, q, self.portions, len(w.c.start)),
             remainders=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
-            con_first=zeros(1), con_last=zeros(1), con_block=zeros(1),
-            reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8), dropped=zeros(16), dropped_cell=zeros(16),
+            con_first=np.zeros((1, 1), np.int32), con_last=np.zeros((1, 1), np.int32), con_block=zeros(1),
+            reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8),
+            dropped=zeros(bought), dropped_cell=zeros(bought),
             money=np.zeros(4), meta=np.zeros(32, np.int64),
         )  # fmt: skip
         b.meta[PODS], b.meta[LOOSE], b.meta[TOKENS], b.meta[MOST_TOKENS] = (
@@ -172,7 +180,7 @@ class CountedStep:
             w, b, nodes.r, young, len(young), served, of_sums, nodes.loads.tokens_of, now, found, token_of,
             left,
         )  # fmt: skip
-        make_lots(w, b, found[:n], token_of[:n], left[:n], chains)
+        make_lots(w, b, found[:n], token_of[:n], left[:n], chains, self._owners(w, catalog, fleet, t, found[:n]))
         drainings = list_draining(w, b, nodes.r, now, draining)
         sort_machines(w.ids, draining, drainings)
         mine = closing[served[fleet.v.cluster[closing]] != 0] if len(closing) else closing
@@ -205,6 +213,10 @@ class CountedStep:
                 policy.placement.risk_limit, single, which, len(which), believed,
             )  # fmt: skip
         return dict(zip(which.tolist(), believed.astype(bool).tolist(), strict=True))
+
+    def doubted(self) -> set[int]:
+        """Clusters that say they lack units and are not believed (P19)."""
+        return {cluster for cluster, believed in self.believed.items() if not believed}
 
     def _chains(
         self, nodes: Nodes, heads: I4, tokens: dict[int, frozenset[str]]
@@ -266,6 +278,24 @@ class CountedStep:
             )
             found[key] = turn
         return found
+
+    def _owners(
+        self, w: World, catalog: Catalog, fleet: Fleet, t: Turns, machines: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """By machine the turn of the gang it was bought for, -1 where it was bought for none that lacks room."""
+        stamps, texts = catalog.stamps, catalog.texts.texts
+        gangs: dict[tuple[int, int], int] = {}
+        for turn in np.nonzero(w.e.kind[self.entries] == GANG)[0].tolist():
+            entry = int(self.entries[turn])
+            group = int(w.e.group[entry])
+            if group >= 0 and texts[group]:
+                pair = stamps.pair_of(int(w.p.text[w.e.prof[entry]]), group)
+                gangs[int(t.cluster[turn]), pair] = turn
+        if not gangs:
+            return np.full(len(machines), -1, np.int32)
+        pairs = stamps.stamp_pair[fleet.v.stamp[machines]].tolist()
+        whose = zip(fleet.v.cluster[machines].tolist(), pairs, strict=True)
+        return np.array([gangs.get(each, -1) for each in whose], np.int32)
 
     def _texts_of_sums(
         self, w: World, catalog: Catalog, fleet: Fleet, demand: Demand, young: NDArray[np.int32]
@@ -424,19 +454,29 @@ class CountedStep:
 
 
 def list_matching(w: World, b: Book) -> Book:
-    """Blocks to be bought by constraint set: most sets match few of them."""
-    first, last = int(b.by_tier[BUY]), int(b.by_tier[BUY + 1])
-    classes = b.blocks.cls[first:last]
-    con_first, con_last = zeros(len(w.match)), zeros(len(w.match))
-    found: list[NDArray[np.int64]] = []
-    at = 0
-    for con in np.unique(b.t.con).tolist():
-        mine = np.nonzero(w.match[con][classes])[0] + first
-        con_first[con], con_last[con] = at, at + len(mine)
-        at += len(mine)
-        found.append(mine)
-    blocks = np.concatenate(found).astype(np.int32) if at else zeros(1)
+    """Idle blocks and blocks to be bought by constraint set: most sets match few of them."""
+    shape = (BUY + 1, len(w.match))
+    con_first, con_last = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    asked = np.zeros(len(w.match), np.uint8)
+    asked[b.t.con] = 1
+    cons = np.nonzero(asked)[0].astype(np.int32)
+    blocks = zeros(sum(count_matching(w, b, cons, tier) for tier in (PAID_IDLE, BUY)))
+    used = 0
+    for tier in (PAID_IDLE, BUY):
+        used = place_matching(w, b, cons, tier, con_first, con_last, blocks, used)
     return b._replace(con_first=con_first, con_last=con_last, con_block=blocks)
+
+
+def least_units(t: Turns, q: Portions, portions: int, clusters: int) -> NDArray[np.int64]:
+    """By cluster the least of each resource that a unit of a plain turn takes; where there is none, more than any."""
+    found = np.full((clusters, q.unit.shape[1]), np.iinfo(np.int64).max, np.int64)
+    plain = np.nonzero(t.kind[q.turn[:portions]] == PLAIN)[0]
+    cluster = t.cluster[q.turn[plain]]
+    order = np.argsort(cluster, kind="stable")
+    which, first = np.unique(cluster[order], return_index=True)
+    if len(which):
+        found[which] = np.minimum.reduceat(q.unit[plain[order]], first, axis=0)
+    return found
 
 
 def _table_size(elements: int) -> int:

@@ -34,7 +34,7 @@ from bigfleet.engine.fleet.cells import (
 from bigfleet.engine.fleet.members import sort_slots
 from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.kernels.ids import Ids
-from bigfleet.engine.kernels.jit import I4, I8M, U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I4M, I8M, U1, inner, kernel
 from bigfleet.engine.nodes.reports import EMPTY, Reports, row_of
 
 
@@ -96,9 +96,10 @@ def make_lots(
     token: NDArray[np.int32],
     left: NDArray[np.int64],
     chains: NDArray[np.int32],
+    own: NDArray[np.int32],
 ) -> None:
-    """Whole lots: machines of one cluster with equal class, tokens and room left, in id order. `chains` are the token
-    chains by set."""
+    """Whole lots: machines of one cluster with equal class, tokens, room left and owner, in id order. `chains` are the
+    token chains by set, `own` the turn of the gang each was bought for."""
     count = len(slots)
     if not count:
         return
@@ -108,7 +109,7 @@ def make_lots(
     rank[order] = np.arange(count, dtype=np.int32)
     cls = w.cells.cls[b.slots.cell[slots]]
     cluster = b.slots.cluster[slots]
-    keys: list[NDArray[Any]] = [rank[slots], *(left[:, d] for d in range(left.shape[1])), token, cls, cluster]
+    keys: list[NDArray[Any]] = [rank[slots], *(left[:, d] for d in range(left.shape[1])), token, own, cls, cluster]
     by_lot = np.lexsort(keys)
     differs = np.zeros(count, bool)
     differs[0] = True
@@ -124,6 +125,7 @@ def make_lots(
     lots.source[:size], lots.closed[:size] = COMING, 0
     lots.until[:size] = np.maximum.reduceat(b.slots.deadline[slots[by_lot]], firsts)
     lots.rank[:size] = np.where(cluster[head] < 0, UNNAMED, NAMED)
+    lots.own[:size] = own[head]
     lots.first[:size] = firsts
     lots.n[:size] = np.diff(np.append(firsts, count))
     loose = -1
@@ -248,4 +250,31 @@ def _grouped(w: World, b: Book, slots: I4, count: int, tier: int, at: int) -> in
         block = block_of[i]
         b.machine[b.blocks.first[block] + b.blocks.n[block]] = slots[i]
         b.blocks.n[block] += 1
+    return at
+
+
+@kernel
+def count_matching(w: World, b: Book, cons: I4, tier: int) -> int:
+    """How many blocks of a tier match each of these constraint sets, in all."""
+    found = 0
+    for con in cons:
+        for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
+            if w.match[con, b.blocks.cls[block]] != 0:
+                found += 1
+    return found
+
+
+@kernel
+def place_matching(
+    w: World, b: Book, cons: I4, tier: int, con_first: I4M, con_last: I4M, blocks: I4, used: int
+) -> int:  # fmt: skip
+    """Those blocks, set by set, behind the first `used`; returns how many there are then."""
+    at = used
+    for con in cons:
+        con_first[tier, con] = at
+        for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
+            if w.match[con, b.blocks.cls[block]] != 0:
+                blocks[at] = block
+                at += 1
+        con_last[tier, con] = at
     return at

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.catalog.classes import HOSTNAME
 from bigfleet.engine.counted.book import HOST, Portions, Turns, Universes, made_with
 from bigfleet.engine.decide.world import World
-from bigfleet.engine.demand.rows import GANG, SPREAD
+from bigfleet.engine.demand.rows import GANG, PLAIN, SPREAD
 from bigfleet.engine.kernels.jit import I4, I8, kernel
 
 if TYPE_CHECKING:
@@ -145,7 +145,12 @@ def take_turns(
                 row = int(w.parts.row[q.part[portion]]) - start
                 if row in said.tokens:
                     tokens[portion] = said.tokens[row]
-    for turn in np.nonzero(t.kind[:count] != 0)[0].tolist():
+    # Only what is said of domains is to be looked up, and what has to be on one host.
+    said_domains = np.zeros(len(w.c.start), bool)
+    for cluster in lacking.clusters.tolist():
+        said_domains[cluster] = bool(demand.sparse(demand.fleet.clusters[cluster]).domains)
+    kinds = t.kind[:count]
+    for turn in np.nonzero((kinds == HOST) | ((kinds != PLAIN) & said_domains[t.cluster[:count]]))[0].tolist():
         entry, cluster = int(t.entry[turn]), int(t.cluster[turn])
         said = demand.sparse(demand.fleet.clusters[cluster])
         first = int(w.e.part[entry])

@@ -43,6 +43,7 @@ def idle_list(w: World, prof: int) -> int:
     return number
 
 
+# Fills its chain as `idle_list` does, from another order and with another filter: kernels have no generators.
 @inner
 def speculative_list(w: World, prof: int) -> int:
     """The chain of matching Speculative cells in buying order for the profile's penalty."""

@@ -271,6 +271,7 @@ def _gang_victims(w: World, v: Victims, r: Ranked, weights: Weights, entry: int,
     return True
 
 
+# What an entry is made of is read as in `take_draining`: a kernel returns scalars, and a tuple of them costs more.
 @kernel
 def take_victims(
     w: World, v: Victims, r: Ranked, weights: Weights, order: I4, chosen: I4, first: int, last: int, domains: I4

@@ -204,6 +204,7 @@ def spend(w: World, cluster_of: I4, kept: int, window: int) -> None:
         w.c.tokens[cluster_of[i]] -= window
 
 
+# Walks idle machines as `survey` does: that one only counts, and a kernel has no callbacks to share a walk with.
 @kernel
 def release(w: World, slots: Slots, members: Pool, now: int, slot: I4, out: I8) -> None:
     """Idle machines nobody claims whose hold is over, in id order."""

@@ -251,7 +251,7 @@ class Demand:
     def _merge(self, rollup: Rollup, columns: NDArray[np.int64], rejected: dict[str, int]) -> None:
         catalog = self.catalog
         count = len(rollup)
-        profiles = np.array([catalog.intern_profile(profile) for profile in rollup.profiles] or [0], np.int32)
+        profiles = np.array(catalog.intern_profiles(rollup.profiles) or [0], np.int32)
         groups = np.array(catalog.texts.intern_all(rollup.groups), np.int32) if rollup.groups else _NOBODY
         if count > len(self._in.prof):
             kept = self._in._asdict()

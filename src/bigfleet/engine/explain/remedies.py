@@ -6,6 +6,7 @@ A change satisfies a need when nothing of it remains after Preempt, be it that v
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from bigfleet.engine.batches import DemandBatch, Ids, MachineBatch, Rollup, Shap
 from bigfleet.engine.demand.rows import NO_TIME, PARKED
 from bigfleet.engine.explain.claims import Standing, entry_of_row, rows_of, rows_of_entry, standing_of
 from bigfleet.engine.explain.explanation import HigherPriority, MoreSupply, Remedy, RemedyKind, WithoutConstraint
-from bigfleet.engine.explain.supply import offers_for
+from bigfleet.engine.explain.supply import Offer, offers_for
 from bigfleet.engine.explain.whatif import stepped
 from bigfleet.engine.fleet.cells import CONFIGURED, IDLE
 from bigfleet.engine.placement import Counted
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 HIGHEST = 2**31 - 1
 # Machines of a trial are named behind all others, so that they change no tie between those.
 NAME = "\U0010ffff{:08}"
-MOST_MACHINES = 1 << 16
+# A trial holds its machines in memory; more than twice what a shard serves are not tried, and that is told.
+MOST_MACHINES = 1 << 20
+# Trials that make a count that is enough the smallest one; they come on top: there is an answer already.
+REFINEMENTS = 24
 # Up to so many distinct priorities are tried one by one, more are bisected.
 FEW_PRIORITIES = 8
 
@@ -42,17 +46,36 @@ RowKey = tuple[Profile, str, bytes]
 
 @dataclass
 class Trials:
-    """Counts what was tried; `left` trials remain."""
+    """Counts what was tried; `left` trials remain, `kept` of them for later searches. `refused` tells that something
+    was not tried."""
 
     left: int
     made: int = 0
     refused: bool = False
+    kept: int = 0
+    refinements: int = REFINEMENTS
+
+    def share(self, searches: int) -> None:
+        """So many searches are still to come, this one included: none may use up what the others need."""
+        self.kept = self.left - -(-self.left // searches)
+
+    @property
+    def over(self) -> bool:
+        return self.left <= self.kept
 
     def one_more(self) -> bool:
-        if self.left <= 0:
+        if self.over:
             self.refused = True
             return False
         self.left -= 1
+        self.made += 1
+        return True
+
+    def refine(self) -> bool:
+        """One more look for a smaller count."""
+        if self.refinements <= 0:
+            return False
+        self.refinements -= 1
         self.made += 1
         return True
 
@@ -65,6 +88,8 @@ class Case:
     result: StepResult
     entry: int
     trials: Trials
+    # Machines that serve it already, by their value of what it is spread over or kept together in.
+    held: Counter[str | None] = field(default_factory=Counter)
     at: int = 0
     rows: list[int] = field(default_factory=list)
 
@@ -95,7 +120,8 @@ def first_remedy(case: Case, kinds: tuple[RemedyKind, ...]) -> Remedy | None:
         RemedyKind.PRIORITY: _priority,
         RemedyKind.CONSTRAINT: _constraint,
     }
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
+        case.trials.share(len(kinds) - number)
         found = searches[kind](case)
         if found is not None:
             return found
@@ -106,18 +132,40 @@ def first_remedy(case: Case, kinds: tuple[RemedyKind, ...]) -> Remedy | None:
 
 
 def _supply(case: Case) -> Remedy | None:
-    for offer in offers_for(case.engine, case.result, case.entry):
-        enough = _smallest(lambda n, shape=offer.shape: _with_machines(case, shape, n), offer.least, offer.most)  # type: ignore[misc]
-        if enough:
-            return MoreSupply(offer.shape, enough, offer.domain_key, offer.domain)
-        if case.trials.refused:
+    for offer in offers_for(case.engine, case.result, case.entry, case.held):
+        if case.trials.over:
+            case.trials.refused = True
             return None
+        enough = _some(case, offer)
+        if enough:
+            return MoreSupply(offer.shape, _fewest(case, offer.shape, enough), offer.domain_key, offer.domain)
     return None
 
 
-def _with_machines(case: Case, shape: Shape, count: int) -> bool | None:
-    if not case.trials.one_more():
-        return None
+def _some(case: Case, offer: Offer) -> int:
+    """A count of machines that is enough, 0 if none is."""
+    for count in (offer.least,) if offer.most <= offer.least else (offer.least, offer.most):
+        if count > MOST_MACHINES:
+            case.trials.refused = True
+            return 0
+        if case.trials.one_more() and _with_machines(case, offer.shape, count):
+            return count
+    return 0
+
+
+def _fewest(case: Case, shape: Shape, enough: int) -> int:
+    """The smallest count that is enough, as far as the refinements go: ever larger steps down, then halves."""
+    short, step = 0, 1
+    while enough - short > 1 and case.trials.refine():
+        count = max(short + 1, enough - step) if not short else (short + enough) // 2
+        if _with_machines(case, shape, count):
+            enough, step = count, step * 2
+        else:
+            short = count
+    return enough
+
+
+def _with_machines(case: Case, shape: Shape, count: int) -> bool:
     return _answered(case, *stepped(case.engine, case.at, machines=idle_machines(shape, count)))
 
 
@@ -133,22 +181,6 @@ def idle_machines(shape: Shape, count: int) -> MachineBatch:
         not_before=np.zeros(count, np.int64),
         shapes=(shape,),
     )
-
-
-def _smallest(enough: Callable[[int], bool | None], least: int, most: int) -> int:
-    """A count that is enough, 0 if none is; the smallest as far as the trials go."""
-    least, most = min(least, MOST_MACHINES), min(most, MOST_MACHINES)
-    if enough(least):
-        return least
-    if most <= least or not enough(most):
-        return 0
-    while most - least > 1:
-        middle = (least + most) // 2
-        answer = enough(middle)
-        if answer is None:
-            break
-        least, most = (least, middle) if answer else (middle, most)
-    return most
 
 
 # ---- other demand --------------------------------------------------------------------------------------------------

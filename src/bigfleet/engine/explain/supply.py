@@ -6,7 +6,7 @@ fits lies in a domain that counts, moved there by its zone or label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from bigfleet.engine.outcome.need_names import Needs
     from bigfleet.model.profile import Profile
 
-# Kinds proposed per domain: the cheapest ones.
+# Kinds proposed per domain before those of other domains: the cheapest ones.
 KINDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """`least` machines would do if nobody else wanted them, `most` if everybody before the need took some."""
+    """`least` machines should do if nobody else wants them, `most` if everybody before the need takes some."""
 
     shape: Shape
     domain_key: str
@@ -41,8 +41,13 @@ class Offer:
     most: int
 
 
-def offers_for(engine: Engine, result: StepResult, entry: int) -> Iterator[Offer]:
-    """Offers, the most promising first: domains that lack least, in each the cheapest kinds."""
+def offers_for(
+    engine: Engine, result: StepResult, entry: int, held: Mapping[str | None, int] | None = None
+) -> Iterator[Offer]:
+    """Every offer, the most promising first: domains that lack least, in each the cheapest kinds.
+
+    `held` counts machines that serve the need already, by domain: a spread lacks them where there are fewest.
+    """
     needs = result.verdicts.needs
     w, catalog = needs.current, engine.catalog
     profile = catalog.profiles[int(w.e.prof[entry])]
@@ -55,16 +60,25 @@ def offers_for(engine: Engine, result: StepResult, entry: int) -> Iterator[Offer
     if not key:
         fitting = [shape for shape in kinds if _matches(shape, profile)]
         fitting = fitting or [moved for shape in kinds if (moved := _moved(engine, shape, profile)) is not None]
-        for shape in fitting[:KINDS]:
+        for shape in fitting:
             yield _offer(result, engine, entry, shape, *_where(profile, shape))
         return
-    for domain in _domains(engine, result, entry, key):
-        there = [shape for shape in kinds if shape.label(key) == domain and _matches(shape, profile)]
-        if not there:
-            placed = (_placed(shape, key, domain) for shape in kinds)
-            there = [shape for shape in placed if _matches(shape, profile)]
-        for shape in there[:KINDS]:
-            yield _offer(result, engine, entry, shape, key, domain)
+    domains = _domains(engine, result, entry, key)
+    if kind != GANG and held is not None:
+        domains.sort(key=lambda domain: held.get(domain, 0))
+    for some in (slice(KINDS), slice(KINDS, None)):
+        for domain in domains:
+            for shape in _there(kinds, profile, key, domain)[some]:
+                yield _offer(result, engine, entry, shape, key, domain)
+
+
+def _there(kinds: Iterable[Shape], profile: Profile, key: str, domain: str) -> list[Shape]:
+    """Kinds that match in a domain, or would if they were there."""
+    found = [shape for shape in kinds if shape.label(key) == domain and _matches(shape, profile)]
+    if found:
+        return found
+    placed = dict.fromkeys(_placed(shape, key, domain) for shape in kinds)
+    return [shape for shape in placed if _matches(shape, profile)]
 
 
 def _domain_key(profile: Profile, kind: int) -> str:

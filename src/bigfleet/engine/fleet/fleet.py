@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.batches import MachineBatch
+from bigfleet.engine.batches import REMOVED, MachineBatch, Shape, Stamp
 from bigfleet.engine.catalog.catalog import REJECTIONS, Catalog
 from bigfleet.engine.catalog.classes import ABSENT
 from bigfleet.engine.fleet.cells import CellStore
@@ -44,6 +44,7 @@ from bigfleet.engine.fleet.placing import (
 from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, grown, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
+from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
 
 T = TypeVar("T")
 
@@ -54,6 +55,10 @@ _FEW = 64
 _NO_FLAGS = np.zeros(0, np.uint8)
 _NO_DEADLINES = np.zeros(0, np.int64)
 _NOBODY = np.full(1, -1, np.int32)
+NO_STAMP = -1
+BAD_STAMP = -2
+# Stands for whatever a record says that is out of range.
+IMPOSSIBLE = Shape("", "", "", 0, 0.0, 0.0, Resources({"cpu": MAX_MACHINE_UNITS + 1}), ())
 
 
 class Fleet:
@@ -126,13 +131,16 @@ class Fleet:
         """A batch as kernels read it; gives numbers to shapes, stamps and clusters that are new."""
         catalog = self.catalog
         shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
-        stamps = _interned(batch.stamp, None, batch.stamps, catalog.stamps.intern_stamp)
+        stamps = _interned(batch.stamp, None, batch.stamps, self._intern_stamp)
         clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
+        shape = owned(batch.shape, INT32)
+        if len(stamps) and stamps.min() < NO_STAMP:
+            shape, shapes = self._without(batch, stamps, shape, shapes)
         return Records(
             arena=owned(batch.ids.arena, UINT8),
             offsets=owned(batch.ids.offsets, INT64),
             state=owned(batch.state, UINT8),
-            shape=owned(batch.shape, INT32),
+            shape=shape,
             cluster=owned(batch.cluster, INT32),
             stamp=owned(batch.stamp, INT32),
             not_before=owned(batch.not_before, INT64),
@@ -142,6 +150,21 @@ class Fleet:
             stamps=stamps,
             nameless=_nameless(batch.clusters),
         )
+
+    def _intern_stamp(self, stamp: Stamp) -> int:
+        return self.catalog.stamps.intern_stamp(stamp) if in_range(stamp) else BAD_STAMP
+
+    def _without(
+        self, batch: MachineBatch, stamps: NDArray[np.int32], shape: NDArray[np.int32], shapes: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Records whose stamp cannot be kept are given a shape that cannot be either: they are rejected, one by one,
+        and the batch is not. One whose shape is bad already keeps that reason."""
+        catalog = self.catalog
+        bad = (batch.stamp >= 0) & (stamps[batch.stamp] == BAD_STAMP) & (batch.state != REMOVED)
+        bad[bad] &= catalog.shape_bad[shapes[shape[bad]]] == 0
+        given = shape.copy()
+        given[bad] = len(shapes)
+        return given, np.append(shapes, np.int32(catalog.intern_shape(IMPOSSIBLE)))
 
     def advance(self, now: int) -> None:
         """Frees the machines whose `not_before` has passed; when time ran backwards, judges all of them again."""
@@ -344,6 +367,11 @@ class Fleet:
 
 def _nobody() -> None:
     """Whom the fleet tells when nobody asked."""
+
+
+def in_range(stamp: Stamp) -> bool:
+    """Whether a stamp can be kept: a priority as needs have it, and dollars that can be compared."""
+    return -(2**31) <= stamp.priority < 2**31 and stamp.interruption_dollars >= 0 and stamp.reclamation_dollars >= 0
 
 
 def _interned(

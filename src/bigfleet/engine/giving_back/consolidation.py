@@ -7,14 +7,14 @@ Kernels weigh nodes and look for other room; here is what is chosen of that, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.catalog import Catalog
-from bigfleet.engine.catalog.published import Published, is_device
+from bigfleet.engine.catalog.published import Published
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.giving_back.other_room import FreeBlocks, Options, find_rooms, rooms, weigh_moves
@@ -33,6 +33,7 @@ from bigfleet.engine.kernels.columns import made
 from bigfleet.engine.nodes.nodes import Nodes
 from bigfleet.engine.nodes.reports import REMOVABLE
 from bigfleet.engine.policy import Placement
+from bigfleet.model.resources import is_device
 
 _HOUR = 3_600_000_000_000
 
@@ -79,8 +80,11 @@ class Consolidation:
         self._passes = 0
         self._rules = WeighRules(now, placement.settle_ns, placement.closing_ns, self._pods)
 
-    def run(self, cluster: int, *, acquire: bool, configured: int, recent: int, evictions: int) -> Passed:
-        """One pass. `configured` counts the cluster's machines, `recent` old ones of moves that began lately."""
+    def run(
+        self, cluster: int, *, acquire: bool, configured: int, recent: int, evictions: int, shut: Sequence[int]
+    ) -> Passed:
+        """One pass. `configured` counts the cluster's machines, `recent` old ones of moves that began lately; offers
+        that are `shut` are backed off for it."""
         nodes, w, placement = self._nodes, self._w, self._placement
         nodes.s.passed_at[cluster] = self._now
         size = max(1, int(nodes.s.reports[cluster]))
@@ -95,10 +99,14 @@ class Consolidation:
         if not weighed.meta[OPEN] and not weighed.meta[CLOSED]:
             return passed
         rooms(w.k, nodes.said, w.c.overhead, cluster, self._blocks)
+        hidden = np.isin(w.k.offer[self._blocks.cls], shut)
+        left = self._blocks.left[hidden]
+        self._blocks.left[hidden] = 0
         limit = max(1, math.floor(placement.closing_fraction * configured)) - int(weighed.meta[CLOSING])
         self._close(weighed, allowed, limit, passed)
         most = max(1, math.floor(placement.move_fraction * configured)) - recent
         self._move(weighed, allowed, most, evictions, acquire, passed)
+        self._blocks.left[hidden] = left
         return passed
 
     def _close(self, weighed: Weighed, allowed: Allowed, limit: int, passed: Passed) -> None:

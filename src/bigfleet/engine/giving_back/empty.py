@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from bigfleet.engine.catalog.classes import Classes
 from bigfleet.engine.catalog.published import Published
 from bigfleet.engine.fleet.cells import CONFIGURED, Cells
 from bigfleet.engine.fleet.members import sort_slots
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.ids import Ids, id_less
-from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.nodes.reports import (
     BUSY,
@@ -91,38 +89,28 @@ def list_loose(
 
 
 @inner
-def _hold(price: float, owned: bool, boot: int, dollars: float, closing: bool, rules: EmptyRules) -> int:
-    """How long an empty node is kept."""
+def _hold(owned: bool, boot: int, closing: bool, rules: EmptyRules) -> int:
+    """How long an empty node is kept. Penalties of pods it had are no reason: none of them loses it."""
     if closing:
         return rules.closed_empty
     if owned:
         return rules.empty_min
-    hold = boot
-    if dollars > 0.0:
-        if price == 0.0 or dollars == np.inf or dollars / price * 3.6e12 >= rules.empty_max:
-            return rules.empty_max
-        hold = boot + int(np.floor(dollars / price * 3.6e12))
-    return min(max(hold, rules.empty_min), rules.empty_max)
+    return min(max(boot, rules.empty_min), rules.empty_max)
 
 
 @kernel
 def overdue(
-    r: Reports, slots: Slots, cells: Cells, k: Classes, pub: Published, worth: F8, bindings: I4, rules: EmptyRules,
-    row_of_place: I4, out: I8,
+    r: Reports, slots: Slots, cells: Cells, pub: Published, rules: EmptyRules, row_of_place: I4, out: I8
 ) -> None:  # fmt: skip
-    """Rows of empty nodes whose hold is over, and when the next will be. `worth` is a binding's reclamation dollars."""
+    """Rows of empty nodes whose hold is over, and when the next will be."""
     out[COUNT] = 0
     out[NEXT] = _NO_TIMER
     for i in range(r.meta[LOOSE]):
         row = r.loose[i]
         if r.empty_since[row] == NEVER:
             continue
-        slot = r.slot[row]
-        cls = cells.cls[slots.cell[slot]]
-        hold = _hold(
-            k.price[cls], pub.owned[cls] != 0, pub.boot[cls], worth[bindings[slots.stamp[slot]]], r.closing[row] != 0,
-            rules,
-        )  # fmt: skip
+        cls = cells.cls[slots.cell[r.slot[row]]]
+        hold = _hold(pub.owned[cls] != 0, pub.boot[cls], r.closing[row] != 0, rules)
         if rules.now - r.empty_since[row] < hold:
             out[NEXT] = min(out[NEXT], r.empty_since[row] + hold)
         elif not r.marks[row] & (REST_DRAIN | BUSY):

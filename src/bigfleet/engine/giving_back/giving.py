@@ -109,11 +109,12 @@ class GivingBack:
         nodes: Nodes,
         standing: Standing,
         busy: set[int],
+        doubted: set[int],
         placement: Placement,
         now: int,
     ) -> dict[int, Goings]:
         """What each reporting cluster gives back, before the cap (P34). `busy` are victims and machines that were taken
-        or reopened in this step."""
+        or reopened in this step; what `doubted` clusters call empty stays: believed again, they would buy it back."""
         self._mark(nodes, busy, BUSY)
         rules, out, v = _rules(placement, now), self._out, fleet.v
         going: dict[int, Goings] = {}
@@ -125,14 +126,12 @@ class GivingBack:
         dead = [slot for slot in young[:count].tolist() if slot not in busy and slot not in standing.moving]
         _add(going, fleet, dead, Reason.NEVER_READY)
         loose = np.empty(len(nodes.loose) + 1, np.int32)
-        stamps = catalog.stamps
-        overdue(
-            nodes.r, v, fleet.cells.v, w.k, self.published(catalog, placement), stamps.binding_reclamation,
-            stamps.stamp_binding, rules, loose, out,
-        )  # fmt: skip
+        overdue(nodes.r, v, fleet.cells.v, self.published(catalog, placement), rules, loose, out)
         count, self.next = int(out[COUNT]), min(self.next, int(out[NEXT]))
         empty = np.ascontiguousarray(nodes.r.slot[loose[:count]])
-        order_by_price(w.ids, v, fleet.cells.v, w.k, empty, count)
+        if doubted:
+            empty = empty[~np.isin(v.cluster[empty], list(doubted))]
+        order_by_price(w.ids, v, fleet.cells.v, w.k, empty, len(empty))
         _add(going, fleet, empty.tolist(), Reason.EXCESS)
         old = self._giving_way(w, fleet, nodes, standing, busy, placement, now)
         _add(going, fleet, old, Reason.MOVE)
@@ -194,6 +193,7 @@ class GivingBack:
                 configured=configured_of(w, cluster),
                 recent=standing.recent.get(cluster, 0),
                 evictions=standing.evictions.get(cluster, 0),
+                shut=[offer for whose, offer in standing.backoffs if whose == cluster],
             )
             for cluster in due
         ]

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-import numba
 from llvmlite import ir
 from numba.core import cgutils, config, types
-from numba.core.codegen import CPUCodeLibrary
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from bigfleet.engine.kernels.cache import KernelStore
+from bigfleet.engine.kernels.compiling import compile_piece, kernel_dispatcher, piece_dispatcher
 from bigfleet.engine.kernels.view import ELEMENTS, View, ViewType
 
 P = ParamSpec("P")
@@ -52,38 +51,18 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     """A piece of kernels; its annotations are its only signature, compiled when the first kernel needs it."""
     if config.DISABLE_JIT:
         return function
-    dispatcher = _dispatcher(function)
+    dispatcher = piece_dispatcher(function)
     resolve = dispatcher.get_call_template
 
     def resolve_compiled(args: Any, kws: Any) -> Any:
         # Otherwise every mix of int32 and int64 arguments would be compiled as a function of its own.
         if not dispatcher.overloads:
-            _UNFINISHED.append(None)
-            try:
-                dispatcher.compile(_signature(function))
-            finally:
-                _UNFINISHED.pop()
-            dispatcher.disable_compile()
+            compile_piece(dispatcher, _signature(function))
         return resolve(args, kws)
 
     dispatcher.get_call_template = resolve_compiled
     made: Callable[P, R] = dispatcher
     return made
-
-
-# One element per piece that is being compiled: a piece may need another.
-_UNFINISHED: list[None] = []
-_OPTIMIZED = CPUCodeLibrary._optimize_final_module
-
-
-def _optimize_kernels(library: Any) -> None:
-    """Leaves the optimizing of pieces to the kernels they become part of: Numba would optimize each piece with all the
-    pieces below it, and every kernel once more, which takes twice as long."""
-    if not _UNFINISHED:
-        _OPTIMIZED(library)
-
-
-CPUCodeLibrary._optimize_final_module = _optimize_kernels
 
 
 def _no_prefetch(_column: NDArray[Any], _at: int) -> None:
@@ -184,7 +163,7 @@ class _Kernel:
 
 
 def _dispatcher(function: Callable[..., Any]) -> Any:
-    made = numba.njit(nogil=True, error_model="numpy")(function)
+    made = kernel_dispatcher(function)
     if STORE is not None:
         STORE.keep(made, function)
     return made

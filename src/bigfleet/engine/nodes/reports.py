@@ -203,6 +203,7 @@ def _add(r: Reports, s: Sessions, slot: int, cluster: int) -> int:
 @inner
 def _drop(r: Reports, s: Sessions, said: Said, refs: I4, row: int) -> None:
     """Forgets a report."""
+    s.suspect[r.cluster[row]] = -1
     _loosen(r, row, False)
     if r.said[row] >= 0:
         unsay(said, r.said[row])
@@ -246,6 +247,7 @@ def follow(
         bound = state == CONFIGURED or state == CONFIGURING or state == DRAINING
         row = r.row_of[slot] - 1
         if row >= 0:
+            s.suspect[r.cluster[row]] = -1
             if not bound or slots.cluster[slot] != r.cluster[row]:
                 _drop(r, s, said, refs, row)
             else:
@@ -267,6 +269,7 @@ def receive(
 ) -> int:  # fmt: skip
     """Takes over a batch; room must have been reserved. Returns how many reports were rejected."""
     rejects = 0
+    s.suspect[cluster] = -1
     for i in range(len(told.ready)):
         start = told.offsets[i]
         slot = find_id(ids, told.arena, start, told.offsets[i + 1] - start)

@@ -19,7 +19,8 @@ NEVER = -(2**63)
 class Sessions(View):
     """`reporting`: the last applied roll-up was counted; `streamed`: one of the present stream was applied; `held`: a
     roll-up is held; `changed_at`: when the mode last changed; `seen_version`, `seen_at`: of the last applied or
-    confirmed roll-up of this stream; `passed_at`: the last consolidation pass; `head`: first node report, or -1."""
+    confirmed roll-up of this stream; `passed_at`: the last consolidation pass; `head`: first node report, or -1;
+    `suspect`: the suspect price of what was said (P19), or -1 where something was said since."""
 
     reporting: U1
     streamed: U1
@@ -29,6 +30,7 @@ class Sessions(View):
     seen_version: I8
     seen_at: I8
     passed_at: I8
+    suspect: I8
     head: I4
     reports: I4
 
@@ -83,11 +85,13 @@ class SessionStore:
         v.reporting[cluster] = v.streamed[cluster] = v.held[cluster] = v.known[cluster] = 0
         v.changed_at[cluster] = v.seen_version[cluster] = v.passed_at[cluster] = NEVER
         v.seen_at[cluster] = 0
+        v.suspect[cluster] = -1
 
     def begin(self, cluster: int) -> None:
         """A session began anew: no roll-up is of it yet."""
         self.v.streamed[cluster] = 0
         self.v.seen_version[cluster] = NEVER
+        self.v.suspect[cluster] = -1
 
     def applied(self, cluster: int, version: int | None, now: int) -> None:
         """A roll-up was applied; one of sums has no mirror version."""
@@ -99,6 +103,7 @@ class SessionStore:
             self.turned.add(cluster)
         v.known[cluster], v.reporting[cluster] = 1, reporting
         v.streamed[cluster], v.held[cluster] = 1, 0
+        v.suspect[cluster] = -1
         self._saw(cluster, NEVER if version is None else version, now)
 
     def withheld(self, cluster: int) -> None:
@@ -114,6 +119,7 @@ class SessionStore:
         if version < self.v.seen_version[cluster]:
             # Nodes that were seen may not be any more.
             self.turned.add(cluster)
+            self.v.suspect[cluster] = -1
         self.v.seen_version[cluster], self.v.seen_at[cluster] = version, now
 
     def renumber(self, kept: NDArray[np.int64]) -> None:
@@ -121,6 +127,7 @@ class SessionStore:
         old, self.v = self.v, _empty(max(16, len(kept)))
         for name, column in self.v._asdict().items():
             column[: len(kept)] = getattr(old, name)[kept]
+        self.v.suspect[:] = -1
 
     def heard_of(self) -> NDArray[np.int64]:
         """Clusters whose row says anything."""
@@ -133,4 +140,5 @@ def _empty(size: int) -> Sessions:
     for column in (v.changed_at, v.seen_version, v.passed_at):
         column[:] = NEVER
     v.head[:] = -1
+    v.suspect[:] = -1
     return v

@@ -25,7 +25,8 @@ class Reporter(Protocol):
 
 class StepResult(Struct, frozen=True, eq=False):
     """Everything one step decided. `next_timer` is when a step without news could decide differently; `aborted`
-    names the first old machine of every move that cannot go on."""
+    names the first old machine of every move that cannot go on, `doubted` clusters that say they lack units and are not
+    believed (P19)."""
 
     now: int
     actions: ActionBatch
@@ -38,6 +39,7 @@ class StepResult(Struct, frozen=True, eq=False):
     counts: Counts
     next_timer: int
     aborted: tuple[str, ...] = ()
+    doubted: tuple[str, ...] = ()
 
 
 @dataclass

@@ -129,9 +129,10 @@ class UnitOutcome:
             return UnmetReason.CLUSTER_DISCONNECTED
         if units.missing == 0:
             return UnmetReason.AWAITING_DRAIN if units.awaiting else UnmetReason.AWAITING_NODE
-        believed = self.step is not None and self.step.believed[cluster]
-        if not self.fresh[cluster] or not believed or not self.acquire:
+        if not self.fresh[cluster] or not self.acquire:
             return UnmetReason.ACQUISITION_HELD
+        if self.step is None or not self.step.believed[cluster]:
+            return UnmetReason.NOT_BELIEVED
         if kind == GANG and (not self.satisfiable(entry) or int(w.e.flags[entry]) & PARKED):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
         if counts.idle + counts.speculative + counts.configured == 0:

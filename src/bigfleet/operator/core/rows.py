@@ -2,6 +2,8 @@
 
 Kept as requests come and go; resources are count times unit, always. A profile whose pods come in too many sizes is
 told on a grid: every unit rounded up a little, never past the largest, until there are few sizes again for a while.
+Pods that may not share a machine have rows of their own, told a KiB larger beside others of their size: a shard adds up
+rows of one unit, and would keep everybody apart.
 """
 
 from __future__ import annotations
@@ -49,11 +51,12 @@ class Row(Struct, frozen=True):
 class RowBook:
     """A row as it is kept."""
 
-    __slots__ = ("count", "family", "kinds", "running", "stranded", "unit")
+    __slots__ = ("count", "family", "kinds", "running", "stranded", "tokens", "unit")
 
-    def __init__(self, family: Family, unit: Resources) -> None:
+    def __init__(self, family: Family, unit: Resources, tokens: tuple[str, ...]) -> None:
         self.family = family
         self.unit = unit
+        self.tokens = tokens
         self.count = 0
         self.running = 0
         self.stranded = 0
@@ -70,7 +73,7 @@ class Family:
         self.group = group
         # Exact units and how many of each are wanted.
         self.units: dict[Resources, int] = {}
-        self.rows: dict[Resources, RowBook] = {}
+        self.rows: dict[tuple[Resources, tuple[str, ...]], RowBook] = {}
         self.coarse = False
         self.few_since: int | None = None
 
@@ -92,10 +95,10 @@ class Rows:
         if family is None:
             family = self._families[name] = Family(profile, group)
         _count(family.units, unit, units)
-        shown = on_grid(unit) if family.coarse else unit
+        shown = (on_grid(unit) if family.coarse else unit, kind.tokens)
         row = family.rows.get(shown)
         if row is None:
-            row = family.rows[shown] = RowBook(family, shown)
+            row = family.rows[shown] = RowBook(family, *shown)
         row.count += units
         _count(row.kinds, kind, units)
         if not row.count:
@@ -143,8 +146,9 @@ class Rows:
         found = []
         for _, family in sorted(self._families.items()):
             largest = _largest(family) if family.coarse else {}
-            for _, row in sorted(family.rows.items(), key=lambda each: each[0].canonical):
-                found.append(_told(family, row, largest, homes))
+            told: dict[Resources, int] = {}
+            for _, row in sorted(family.rows.items(), key=lambda each: (each[0][0].canonical, each[0][1])):
+                found.append(_told(family, row, _unit(row, largest, told), homes))
         return found
 
     def books(self) -> list[RowBook]:
@@ -165,10 +169,17 @@ def _largest(family: Family) -> dict[str, int]:
     return {name: max(exact.get(name) for exact in family.units) for name in _ROUNDED}
 
 
-def _told(family: Family, row: RowBook, largest: dict[str, int], homes: dict[str, tuple[str, int]]) -> Row:
+def _unit(row: RowBook, largest: dict[str, int], told: dict[Resources, int]) -> Resources:
+    """What a row is told as: no two of a family alike."""
     unit = row.unit
     if largest:
         unit = Resources({name: min(amount, largest.get(name, amount)) for name, amount in unit.items()})
+    alike = told.get(unit, 0)
+    told[unit] = alike + 1
+    return unit + Resources.of(memory=alike) if alike else unit
+
+
+def _told(family: Family, row: RowBook, unit: Resources, homes: dict[str, tuple[str, int]]) -> Row:
     return Row(
         profile=family.profile,
         group=family.group,
@@ -177,7 +188,7 @@ def _told(family: Family, row: RowBook, largest: dict[str, int], homes: dict[str
         running=row.running,
         stranded=row.stranded,
         domain_units=_domain_units(row, homes),
-        exclusive=_exclusive(row),
+        exclusive=row.tokens,
     )
 
 
@@ -199,16 +210,6 @@ def _domain_units(row: RowBook, homes: dict[str, tuple[str, int]]) -> tuple[tupl
         for domain, count in by_domain.items():
             units[domain] = units.get(domain, 0) + count
     return tuple(sorted(units.items()))
-
-
-def _exclusive(row: RowBook) -> tuple[str, ...]:
-    """Tokens that all units of the row have: one that only some have would keep the others apart as well."""
-    shared: set[str] | None = None
-    for kind in row.kinds:
-        shared = set(kind.tokens) if shared is None else shared & set(kind.tokens)
-        if not shared:
-            return ()
-    return tuple(sorted(shared or ()))
 
 
 def _count(counts: dict[K, int], key: K, change: int) -> None:

@@ -1,25 +1,20 @@
 """Requests to the API server: one HTTP client, one rate limit, errors that say what the server said.
 
-httpx, because it is asynchronous, streams, pools connections and is the only HTTP client the project depends on; a
-Kubernetes client library would decode every object into its own classes, which is most of what a list costs.
+No client library: one would decode every object into its own classes, which is most of what a list costs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import msgspec
 
 from bigfleet.operator.kube.access import Access
-
-# A line for every request is the API server's audit log, not ours.
-logging.getLogger("httpx").setLevel(logging.WARNING)
+from bigfleet.operator.kube.http import BrokenError, Http, target
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -87,18 +82,11 @@ class Client:
         self._access = access
         self._limit = RateLimit(qps, burst)
         self.answers: Callable[[str, int], None] = lambda verb, status: None
-        self._http = httpx.AsyncClient(
-            base_url=access.server,
-            verify=access.trust,
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=None),
-            limits=httpx.Limits(max_connections=128, max_keepalive_connections=64, keepalive_expiry=30.0),
-            headers={"User-Agent": agent, "Accept": "application/json"},
-            # The cluster's own API server: a proxy of the environment is for the world outside.
-            trust_env=False,
-        )
+        # A proxy of the environment is for the world outside; this is the cluster's own API server.
+        self._http = Http(access.server, access.trust, agent=agent, connect_seconds=CONNECT_SECONDS)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        self._http.close()
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
         return await self._call("GET", path, parameters=parameters)
@@ -119,17 +107,15 @@ class Client:
     async def stream(self, path: str, parameters: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
         """A watch: its lines, for as long as the server goes on."""
         await asyncio.sleep(self._limit.reserve())
-        silence = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS, pool=None)
         try:
-            async with self._http.stream(
-                "GET", path, params=dict(parameters), timeout=silence, headers=self._access.headers()
-            ) as answer:
-                self.answers("WATCH", answer.status_code)
-                if answer.status_code != 200:
-                    raise _refused(answer.status_code, await answer.aread(), answer.headers)
-                yield _lines(answer)
-        except httpx.HTTPError as error:
-            raise UnreachableError(f"{type(error).__name__}: {error}") from error
+            opening = self._http.stream(target(path, parameters), self._access.headers(), SILENT_SECONDS)
+            async with opening as (head, pieces):
+                self.answers("WATCH", head.status)
+                if head.status != 200:
+                    raise _refused(head.status, b"".join([piece async for piece in pieces]), head.headers)
+                yield _lines(pieces)
+        except BrokenError as error:
+            raise UnreachableError(str(error)) from error
 
     async def _call(
         self,
@@ -149,20 +135,18 @@ class Client:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = kind
         try:
-            answer = await self._http.request(
-                method, path, content=content, headers=headers, params=dict(parameters) if parameters else None
-            )
-        except httpx.HTTPError as error:
-            raise UnreachableError(f"{type(error).__name__}: {error}") from error
-        self.answers(method, answer.status_code)
-        if answer.status_code >= 400:
-            raise _refused(answer.status_code, answer.content, answer.headers)
-        return answer.content
+            head, answer = await self._http.ask(method, target(path, parameters), headers, content, ANSWER_SECONDS)
+        except BrokenError as error:
+            raise UnreachableError(str(error)) from error
+        self.answers(method, head.status)
+        if head.status >= 400:
+            raise _refused(head.status, answer, head.headers)
+        return answer
 
 
-async def _lines(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest: list[bytes] = []
-    async for chunk in answer.aiter_bytes():
+    async for chunk in pieces:
         first, *more = chunk.split(b"\n")
         rest.append(first)
         for part in more:
@@ -179,7 +163,7 @@ def _refused(status: int, content: bytes, headers: Mapping[str, Any]) -> ApiErro
         told = Status(status, "", content[:300].decode(errors="replace").strip())
     details = told.details or _Details()
     try:
-        asked = float(headers.get("Retry-After", 0))
+        asked = float(headers.get("retry-after", 0))
     except ValueError:
         asked = 0.0
     causes = "; ".join(cause.message for cause in details.causes if cause.message)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import yaml
 
 from bigfleet.model.quantity import QuantityError, parse_quantity
 from bigfleet.operator.kube.access import find_access
+from bigfleet.operator.kube.agent import own_name, run_agent
 from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.lease import Election
 from bigfleet.operator.pods.controller import PodController
@@ -19,7 +18,6 @@ from bigfleet.operator.pods.metrics import PodControllerMetrics
 from bigfleet.operator.pods.rule import Mode
 from bigfleet.operator.reading.wishes import Penalties
 from bigfleet.refusal import RefusalError
-from bigfleet.transport.endpoints import HttpEndpoints
 
 _FIELDS = {"interruptionPenalty": "interruption", "reclamationPenalty": "reclamation"}
 
@@ -48,32 +46,16 @@ async def run_pod_controller(settings: PodControllerSettings, stop: asyncio.Even
     )
     client.answers = lambda verb, code: metrics.api_answers.labels(verb, str(code)).inc()
     controller = PodController(client, metrics, mode=settings.mode, defaults=defaults)
-    identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}-{os.getpid()}"
-    election = Election(client, settings.lease_namespace, "bigfleet-unschedulable-pod-controller", identity)
-
-    def missing() -> str | None:
-        if settings.leader_elect and not election.leading:
-            return None
-        return None if controller.complete else "pods, nodes and requests are not all known"
-
-    pages = HttpEndpoints(settings.metrics_addr, registry=metrics.registry, ready=[missing])
-    await pages.start()
-    working = asyncio.ensure_future(election.lead(controller.run) if settings.leader_elect else controller.run())
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        pages.begin_stop()
-        stopping.cancel()
-        ended = working.done()
-        working.cancel()
-        results = await asyncio.gather(working, return_exceptions=True)
-        await client.close()
-        await pages.stop()
-    if ended:
-        if isinstance(results[0], BaseException):
-            raise results[0]
-        raise RuntimeError("the lead was lost; start again")
+    election = Election(client, settings.lease_namespace, "bigfleet-unschedulable-pod-controller", own_name())
+    await run_agent(
+        controller.run,
+        stop,
+        client=client,
+        election=election if settings.leader_elect else None,
+        metrics_addr=settings.metrics_addr,
+        registry=metrics.registry,
+        missing=lambda: None if controller.complete else "pods, nodes and requests are not all known",
+    )
 
 
 def read_defaults(path: Path | None) -> dict[str, Penalties]:

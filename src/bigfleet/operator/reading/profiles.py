@@ -11,7 +11,9 @@ from bigfleet.crd.capacity_request import Requirement as Expression
 from bigfleet.crd.capacity_request import Toleration as WrittenToleration
 from bigfleet.crd.metadata import QuantityValue
 from bigfleet.model.group import group_string
-from bigfleet.model.penalty import UNSPECIFIED, bucket_for
+from bigfleet.model.machine import CapacityType
+from bigfleet.model.names import CAPACITY_TYPE_LABEL
+from bigfleet.model.penalty import PINNED, UNSPECIFIED, bucket_for
 from bigfleet.model.profile import Profile
 from bigfleet.model.quantity import parse_quantity
 from bigfleet.model.requirement import Operator, Requirement
@@ -35,8 +37,12 @@ class MeaningError(ValueError):
     """The request cannot be expressed; the sentence names the field and what would be accepted."""
 
 
-def meaning_of(spec: CapacityRequestSpec, namespace: str) -> Meaning:
-    """Raises MeaningError where a fleet could not be asked for this."""
+def meaning_of(spec: CapacityRequestSpec, namespace: str, *, keep_off: int = PINNED) -> Meaning:
+    """Raises MeaningError where a fleet could not be asked for this.
+
+    Above the penalty bucket `keep_off` it asks for machines that are not interrupted, as `deploy/admission` makes pods
+    ask for nodes.
+    """
     try:
         profile = _profile(
             spec.requirements,
@@ -50,6 +56,7 @@ def meaning_of(spec: CapacityRequestSpec, namespace: str) -> Meaning:
             spec.priority,
             spec.interruption_penalty,
             spec.reclamation_penalty,
+            keep_off,
         )
         return Meaning(profile, group_of(spec.co_location, namespace), parse(spec.resources))
     except ValueError as error:
@@ -76,15 +83,19 @@ def _profile(
     priority: int,
     interruption: QuantityValue | None,
     reclamation: QuantityValue | None,
+    keep_off: int,
 ) -> Profile:
     wanted = [Requirement(each.key, Operator.from_text(each.operator), each.values) for each in requirements]
     if same:
         wanted.append(Requirement(same, Operator.SAME))
+    interruption_bucket = _bucket(interruption)
+    if interruption_bucket > keep_off and all(each.key != CAPACITY_TYPE_LABEL for each in requirements):
+        wanted.append(Requirement(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CapacityType.SPOT.label,)))
     return Profile(
         wanted,
         [Spread(key, skew, WhenUnsatisfiable.DO_NOT_SCHEDULE) for key, skew in spreads],
         priority,
-        _bucket(interruption),
+        interruption_bucket,
         _bucket(reclamation),
         [Toleration(each.key, each.operator or "Equal", each.value, each.effect) for each in tolerations],
     )

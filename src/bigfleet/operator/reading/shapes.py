@@ -14,6 +14,7 @@ from bigfleet.model.names import API_GROUP
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.operator.core.mirror.facts import BudgetSeen, HostPort, NodeSeen, Origin, PodShape, PodTerm, SpreadTerm
+from bigfleet.operator.core.mirror.filters import NODE_NAME
 from bigfleet.operator.core.mirror.labels import LabelCheck, Selector, checks_of, equal_to
 from bigfleet.operator.kube.objects import Budget, Node, Pod, PodAffinityTerm
 from bigfleet.operator.reading.amounts import parse
@@ -27,6 +28,15 @@ _PINS = (
     (PIN_ANNOTATION, "true"),
     ("karpenter.sh/do-not-disrupt", "true"),
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+)
+# A kubelet says Ready before its node's controllers let pods on: until these are gone the node is still coming.
+_STARTING = frozenset(
+    (
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/network-unavailable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+    )
 )
 _NOBODY = Selector((LabelCheck("", "In"),))
 
@@ -87,6 +97,20 @@ def origin_of(pod: Pod) -> Origin:
     return Origin.BARE
 
 
+def standing(pod: Pod) -> str:
+    """The node whose room the pod takes: its own, or the one that the DaemonSet controller made it for."""
+    if pod.spec.node_name or origin_of(pod) is not Origin.DAEMON:
+        return pod.spec.node_name
+    named = {
+        value
+        for term in node_terms(pod)
+        for check in term
+        if check.key == NODE_NAME and check.operator == "In"
+        for value in check.values
+    }
+    return named.pop() if len(named) == 1 else ""
+
+
 def node_seen(node: Node, *, machine: str, extra: Resources = Resources.ZERO) -> NodeSeen:
     """`machine` is empty on nodes that are not BigFleet's."""
     labels = node.metadata.labels
@@ -96,7 +120,7 @@ def node_seen(node: Node, *, machine: str, extra: Resources = Resources.ZERO) ->
         labels=tuple(sorted(labels.items())),
         taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints),
         machine=machine,
-        ready=node.ready,
+        ready=node.ready and not any(each.key in _STARTING for each in node.spec.taints),
         cordoned=node.spec.unschedulable,
         closing_since=closing_since(node),
     )

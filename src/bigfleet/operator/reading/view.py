@@ -6,6 +6,7 @@ Decides nothing and asks nobody.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from bigfleet.crd.capacity_request import CapacityRequest
 from bigfleet.crd.metadata import ObjectMeta
 from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL, machine_label
+from bigfleet.model.penalty import PINNED, bucket_for
 from bigfleet.model.profile import Profile
 from bigfleet.operator.core.mirror.facts import (
     BudgetGone,
@@ -32,7 +34,7 @@ from bigfleet.operator.kube.listwatch import key_of
 from bigfleet.operator.kube.objects import Budget, Node, Pod
 from bigfleet.operator.reading.amounts import pod_requests
 from bigfleet.operator.reading.profiles import Meaning, MeaningError, meaning_of
-from bigfleet.operator.reading.shapes import budget_seen, node_seen, origin_of, pod_shape, request_shape
+from bigfleet.operator.reading.shapes import budget_seen, node_seen, origin_of, pod_shape, request_shape, standing
 from bigfleet.operator.reading.volumes import Volumes, claims_of
 from bigfleet.operator.reading.wishes import wish_of
 
@@ -59,9 +61,12 @@ class PodEntry(Struct):
 
 
 class ClusterView:
-    """Everything that was heard, until it is heard to be gone. `notice` is told what cannot be counted."""
+    """Everything that was heard, until it is heard to be gone. `notice` is told what cannot be counted.
 
-    def __init__(self, notice: Notice, *, namespaces: frozenset[str] = frozenset()) -> None:
+    Requests whose interruption costs more than `keep_off` dollars ask for nodes that are not interrupted.
+    """
+
+    def __init__(self, notice: Notice, *, namespaces: frozenset[str] = frozenset(), keep_off: float = math.inf) -> None:
         self.pods: dict[str, PodEntry] = {}
         self.nodes: dict[str, Node] = {}
         self.machines: dict[str, str] = {}
@@ -73,8 +78,11 @@ class ClusterView:
         self.on_node: Callable[[str, str], None] = lambda name, machine: None
         self._notice = notice
         self._namespaces = namespaces
+        self._keep_off = bucket_for(keep_off) if math.isfinite(keep_off) else PINNED
         self._deltas: list[Delta] = []
         self._by_uid: dict[str, str] = {}
+        # Pods that are there and that the mirror need not know, with their uids.
+        self._others: dict[str, str] = {}
         self._on_node: dict[str, set[str]] = {}
         self._requests: dict[str, tuple[str, Meaning]] = {}
         self._asked: dict[str, dict[str, Meaning]] = {}
@@ -108,16 +116,25 @@ class ClusterView:
         key = key_of(pod)
         before = self.pods.get(key)
         uid = pod.metadata.uid
-        if before is not None and before.uid != uid:
+        if (before is not None and before.uid != uid) or self._others.get(key, uid) != uid:
             self.pod_gone(key)
             before = None
-        if pod.status.phase in FINISHED or not self._counts(key, pod):
+        if pod.status.phase in FINISHED:
+            self.pod_gone(key)
+            return
+        counts = self._counts(key, pod)
+        entry = self._entry(key, pod) if counts else None
+        if entry is None:
+            if counts and before is not None:
+                # It cannot be read any more: what was known of it still takes its room.
+                return
             if before is not None:
                 self.pod_gone(key)
+            self._others[key] = uid
+            self._by_uid[uid] = key
+            self._retell_request(f"pod:{uid}")
             return
-        entry = self._entry(key, pod)
-        if entry is None:
-            return
+        self._others.pop(key, None)
         if claims := claims_of(pod):
             self._mounting[key] = pod
             for claim in claims:
@@ -131,7 +148,7 @@ class ClusterView:
         entry.seen = PodSeen(
             uid=uid,
             shape=entry.shape,
-            node=entry.node,
+            node=standing(pod),
             since=instant(pod.metadata.creation_timestamp),
             request="" if entry.origin is Origin.DAEMON else _request_of(pod),
             nominated=pod.status.nominated_node_name,
@@ -143,6 +160,9 @@ class ClusterView:
             self._retell_request(f"pod:{uid}")
 
     def pod_gone(self, key: str) -> None:
+        if (other := self._others.pop(key, None)) is not None:
+            self._by_uid.pop(other, None)
+            self._retell_request(f"pod:{other}")
         entry = self.pods.pop(key, None)
         if entry is None:
             return
@@ -152,6 +172,7 @@ class ClusterView:
             for claim in claims_of(mounting):
                 self._mounted_by.get(claim, set()).discard(key)
         self._tell(PodGone(entry.uid))
+        self._retell_request(f"pod:{entry.uid}")
 
     def _counts(self, key: str, pod: Pod) -> bool:
         """Whether the mirror has to know it: who stands somewhere takes room, others only if they are ours to serve."""
@@ -216,7 +237,7 @@ class ClusterView:
         if self._namespaces and meta.namespace not in self._namespaces:
             return
         try:
-            meaning = meaning_of(request.spec, meta.namespace)
+            meaning = meaning_of(request.spec, meta.namespace, keep_off=self._keep_off)
         except MeaningError as error:
             if key not in self.inexpressible:
                 self._notice("CapacityRequest", key, meta.uid, "NotExpressible", str(error))
@@ -266,7 +287,9 @@ class ClusterView:
 
     def _retell_request(self, name: str) -> None:
         asked = self._asked.get(name)
-        if not asked:
+        # A request goes with its pod: Kubernetes removes it some time later, and until then it would ask for a place
+        # beside the one that the pod's successor asks for.
+        if not asked or (name.startswith("pod:") and name.removeprefix("pod:") not in self._by_uid):
             if name in self._told:
                 self._told.discard(name)
                 self._tell(RequestGone(name))

@@ -12,8 +12,10 @@ import msgspec
 
 from bigfleet.crd.upcoming_node import Taint
 from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL
+from bigfleet.model.resources import is_device
 from bigfleet.operator.core.drains import ResumedDrain
 from bigfleet.operator.core.events import DrainCause
+from bigfleet.operator.core.mirror.levels import DEVICE_TAINTS
 from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.kube.worklist import Worklist
@@ -24,6 +26,7 @@ DRAIN_ANNOTATION = f"{API_GROUP}/drain"
 CLOSED_ANNOTATION = f"{API_GROUP}/cordoned-for-closing"
 CLOSING_TAINT = f"{API_GROUP}/closing"
 FILL_TAINT = f"{API_GROUP}/fill-below-"
+DEVICES_TAINT = f"{API_GROUP}/keeps-devices-"
 THRESHOLDS = (90, 75, 60, 45, 30, 15)
 _SOFT = "PreferNoSchedule"
 
@@ -127,10 +130,16 @@ class NodeMarks:
     def _taints(self, name: str, node: Node, closing: bool) -> tuple[Taint, ...]:
         ours = [Taint(CLOSING_TAINT, _SOFT)] if closing else []
         if name in self._levels:
-            below = set(THRESHOLDS[: self._levels[name]])
+            level = self._levels[name]
+            if any(is_device(resource) for resource in node.status.allocatable):
+                # The scheduler counts taints, whatever they are called.
+                level -= DEVICE_TAINTS
+                ours += [Taint(f"{DEVICES_TAINT}{number}", _SOFT) for number in range(1, DEVICE_TAINTS + 1)]
+            # One taint is little where an empty node has six: a closing node shows those too, however full it is.
+            below = set(THRESHOLDS if closing else THRESHOLDS[: max(0, level)])
             ours += [Taint(f"{FILL_TAINT}{each}", _SOFT) for each in self._shown_levels if each in below]
         else:
-            ours += [each for each in node.spec.taints if each.key.startswith(FILL_TAINT)]
+            ours += [each for each in node.spec.taints if each.key.startswith((FILL_TAINT, DEVICES_TAINT))]
         others = [each for each in node.spec.taints if not _is_ours(each)]
         wanted = [*others, *ours]
         # The order is of no meaning: the same taints in another order are not written again.
@@ -155,7 +164,7 @@ def write_drain(drain: ResumedDrain) -> str:
 
 
 def _is_ours(taint: Taint) -> bool:
-    return taint.key == CLOSING_TAINT or taint.key.startswith(FILL_TAINT)
+    return taint.key == CLOSING_TAINT or taint.key.startswith((FILL_TAINT, DEVICES_TAINT))
 
 
 def _spread_out(levels: int) -> tuple[int, ...]:

@@ -51,7 +51,6 @@ log = structlog.get_logger(__name__)
 OURS = f"/apis/{API_GROUP}/{API_VERSION}"
 # Deltas gather for so long before a look; looks never take more than a fifth of the time.
 GATHER_SECONDS = 0.05
-LEVELS_SECONDS = 30.0
 HINTS_HEARD_WITHIN_SECONDS = 180.0
 _WITHOUT_NODE = frozenset(
     (
@@ -75,9 +74,11 @@ class Operator:
         self._metrics = metrics
         self._renderer = renderer
         self._notices = Notices(client, "bigfleet-operator")
-        self._view = ClusterView(self._notices.tell, namespaces=settings.namespaces)
+        self._view = ClusterView(
+            self._notices.tell, namespaces=settings.namespaces, keep_off=settings.keep_off_interruptible
+        )
         self._overhead = Overhead(self._view.nodes)
-        self._mirror = Mirror()
+        self._mirror = Mirror(levels_every=int(settings.fill_seconds * op.SECOND))
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
         self._acks = Acknowledging(client, self._view.unacknowledged, metrics, settings.ack_concurrency)
@@ -339,6 +340,14 @@ class Operator:
         self._metrics.rollup.observe(done - began)
         self._metrics.requests.set(self._view.requests)
         self._metrics.inexpressible.set(len(self._view.inexpressible))
+        log.debug(
+            "roll-up sent",
+            rows=len(rows),
+            units=sum(row.count for row in rows),
+            running=sum(row.running for row in rows),
+            stranded=sum(row.stranded for row in rows),
+            version=self._mirror.version,
+        )
 
     def _count_dropped(self) -> None:
         if self._stream.dropped:
@@ -361,6 +370,9 @@ class Operator:
             self._close(machine, 0)
         for uid in found.stuck:
             self._view.tell_stuck(uid)
+        if self._settings.fill_levels:
+            for name, level in self._mirror.levels():
+                self._marks.level(name, level)
         if found.grew and grew_matters:
             self._tell(op.DemandGrew())
         if deltas:
@@ -412,10 +424,8 @@ class Operator:
     def _level(self) -> None:
         if not self._settings.fill_levels or time.monotonic() < self._levels_due:
             return
-        self._levels_due = time.monotonic() + LEVELS_SECONDS
+        self._levels_due = time.monotonic() + self._settings.fill_seconds
         self._look()
-        for name, level in self._mirror.levels():
-            self._marks.level(name, level)
 
 
 # The shard asks again for what it did not get of these.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +28,14 @@ class OperatorSettings:
     rollup_seconds: float = 10.0
     bootstrap_template: Path | None = None
     bootstrap_secrets: Path | None = None
-    placement: bool = False
+    placement: bool = True
     namespaces: frozenset[str] = frozenset()
     drained_retention_seconds: float = 600.0
     fill_levels: int = 6
+    fill_seconds: float = 30.0
     cordon_closing: bool = False
+    # Dollars; units whose interruption costs more are given no node that may be interrupted.
+    keep_off_interruptible: float = math.inf
     leader_elect: bool = True
     lease_namespace: str = "bigfleet-system"
     identity: str = ""
@@ -45,5 +49,11 @@ class OperatorSettings:
             raise SettingsError("--shard-addr is required")
         if not 0 <= self.fill_levels <= 6:
             raise SettingsError(f"--fill-levels {self.fill_levels} is out of range; 0 (off) to 6 are accepted")
+        if self.fill_seconds <= 0:
+            raise SettingsError(f"--fill-interval {self.fill_seconds:g}s is not positive; at least 1s is accepted")
+        if not self.keep_off_interruptible >= 0:
+            raise SettingsError(
+                f"--keep-off-interruptible {self.keep_off_interruptible:g} is no amount; dollars from 0 are accepted"
+            )
         if self.rollup_seconds <= 0:
             raise SettingsError(f"--rollup-interval {self.rollup_seconds:g}s is not positive; at least 1s is accepted")

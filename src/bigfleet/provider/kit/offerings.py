@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bigfleet.model.machine import CapacityType
+from bigfleet.model.taint import EFFECTS, Taint
 from bigfleet.provider.kit.core.records import Instance
 
 _CAPACITY_TYPES = {
@@ -40,6 +41,7 @@ _KEYS = frozenset(
         "resources",
         "allocatable",
         "labels",
+        "taints",
         "price_per_hour",
         "interruption_probability",
     }
@@ -63,6 +65,7 @@ class Offering:
     resources: dict[str, str] = field(default_factory=dict)
     allocatable: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
 
     def slots(self, provider: str) -> Iterator[Instance]:
         """One instance per slot, with ids that stay the same from start to start."""
@@ -78,6 +81,7 @@ class Offering:
                 resources=self.resources,
                 allocatable=self.allocatable,
                 labels=self.labels,
+                taints=self.taints,
             )
 
 
@@ -118,7 +122,18 @@ def _offering(path: Path, index: int, entry: Any) -> Offering:
         value = entry.get(key, {})
         if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
             raise OfferingError(f"{where}: {key} must map texts to texts")
-    offering = Offering(**{**entry, "capacity_type": kind})
+    offering = Offering(**{**entry, "capacity_type": kind, "taints": _taints(where, entry.get("taints", []))})
     if problem := next(offering.slots("x")).problem(require_zone=True):
         raise OfferingError(f"{where}: {problem.partition(': ')[2]}")
     return offering
+
+
+def _taints(where: str, entries: Any) -> tuple[Taint, ...]:
+    try:
+        taints = tuple(Taint(each["key"], each.get("value", ""), each["effect"]) for each in entries)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise OfferingError(f"{where}: taints must be an array of objects with key, value and effect") from error
+    for taint in taints:
+        if taint.effect not in EFFECTS:
+            raise OfferingError(f"{where}: taint effect {taint.effect!r} is none of {', '.join(EFFECTS)}")
+    return taints

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+# The rows of `kit.store`, each as this store keeps it.
 from bigfleet.provider.kit.core.events import (
     ForgetFence,
     ForgetRemovals,

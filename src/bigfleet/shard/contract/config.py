@@ -136,6 +136,9 @@ class ShardConfig:
     escalate_after: int = duration(60, "a shortfall of this age is reported to the coordinator at once")
     idle_hold_on_demand: int = duration(300, "keep idle on-demand machines so long, 0 for ever")
     idle_hold_spot: int = duration(60, "keep idle spot machines so long, 0 for ever")
+    return_window: int = duration(
+        600, "after a restart, keep idle machines so long while a cluster that had demand is not back"
+    )
     idle_hold_by_provider: tuple[tuple[str, IdleHold], ...] = setting(_holds, (), "idle holds of single providers")
     victim_weight_priority: float = setting(_number, 1.0, "victim score: weight of the priority gap")
     victim_weight_drain: float = setting(_number, 0.1, "victim score: weight of a short drain")

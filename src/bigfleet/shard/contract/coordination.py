@@ -40,7 +40,8 @@ class TableTransfer(Struct, frozen=True):
 class OwnershipTable(Struct, frozen=True):
     """The coordinator's full table: who owns which domain, the default owner, and the transfers.
 
-    A domain of the empty shard is nobody's for now.
+    A domain of the empty shard is nobody's for now. `vouches`: machines never seen before wait for `sure`. Another
+    `generation` than before says that this shard was removed meanwhile.
     """
 
     term: int
@@ -49,6 +50,8 @@ class OwnershipTable(Struct, frozen=True):
     keys: tuple[str, ...] = ()
     domains: tuple[tuple[str, str, str], ...] = ()
     transfers: tuple[TableTransfer, ...] = ()
+    vouches: bool = False
+    generation: int = 0
 
 
 class ClusterBinding(Struct, frozen=True):
@@ -123,7 +126,10 @@ class CoordinatorInstruction(Struct, frozen=True):
 
 
 class CoordinatorAnswered(Struct, frozen=True):
-    """A report got through and this is its answer; `told` are the instructions whose outcome the report carried."""
+    """A report got through and this is its answer; `told` are the instructions whose outcome the report carried.
+
+    `look`: list every provider anew and say so. `sure`: nobody remembers otherwise the machines asked about with this.
+    """
 
     term: int = 0
     told: tuple[str, ...] = ()
@@ -131,6 +137,8 @@ class CoordinatorAnswered(Struct, frozen=True):
     bindings: tuple[ClusterBinding, ...] = ()
     switches: Switches | None = None
     instructions: tuple[CoordinatorInstruction, ...] = ()
+    look: int = 0
+    sure: int = 0
 
 
 class AckOutcome(IntEnum):

@@ -344,6 +344,7 @@ class Table(IntEnum):
     GUARD = 5
     MOVE = 6
     REST = 7
+    EVICTIONS = 8
 
 
 class Journal(Struct, frozen=True):

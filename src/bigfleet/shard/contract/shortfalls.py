@@ -1,8 +1,8 @@
 """Shortfalls as they are told: one per fingerprint, deficits summed, the oldest age; by priority, then age.
 
 The engine keeps one per row of demand, of which there may be many thousands; they are folded in columns and only what
-is told is rendered. A cluster or group is named where all rows of the fingerprint agree on it. Counted demand is told
-per unit too, because units of two sizes do not add up.
+is told is rendered: the first `TOLD` of them, and how many there are. A cluster or group is named where all rows of
+the fingerprint agree on it. Counted demand is told per unit too, because units of two sizes do not add up.
 """
 
 from __future__ import annotations
@@ -50,21 +50,37 @@ class Short:
     cause: UnmetReason = UnmetReason.NONE
 
 
+# One cluster can have a hundred thousand profiles that nobody can serve, and this is made in every step.
+TOLD = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class Shorts:
-    """A step's, folded already where the step was taken, in the order they are told."""
+    """A step's, folded already where the step was taken, in the order they are told; `total` counts the others too."""
 
     items: tuple[Short, ...]
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", max(self.total, len(self.items)))
 
 
 def folded(table: Rows[Shortfall] | Shorts) -> tuple[Short, ...]:
     """The table by fingerprint; to be called before the engine's next step."""
+    return shorts(table).items
+
+
+def shorts(table: Rows[Shortfall] | Shorts, most: int = TOLD) -> Shorts:
+    """The same, with their number."""
     if isinstance(table, Shorts):
-        return table.items
-    found = _of_batch(table) if isinstance(table, ShortfallBatch) else _listed(table.rows())
-    return tuple(
-        sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode(), short.min_unit))
-    )
+        return table
+    if isinstance(table, ShortfallBatch):
+        found, total = _of_batch(table, most)
+    else:
+        found = _listed(table.rows())
+        total = len(found)
+    ordered = sorted(found, key=lambda short: (-short.priority, -short.age, short.fingerprint.encode(), short.min_unit))
+    return Shorts(tuple(ordered[:most]), total)
 
 
 def _listed(rows: Iterable[Shortfall]) -> list[Short]:
@@ -92,20 +108,22 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
     return list(found.values())
 
 
-def _of_batch(batch: ShortfallBatch) -> list[Short]:
+def _of_batch(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
     """Counted rows have more to tell than columns hold and are listed; sums are folded as they are."""
     w = batch.needs.current
     counted = w.c.counted[w.e.cluster[batch.entry]].astype(np.bool_)
     if not counted.any():
-        return _columns(batch)
+        return _columns(batch, most)
     sums = structs.replace(batch, part=batch.part[~counted], entry=batch.entry[~counted])
     units = structs.replace(batch, part=batch.part[counted], entry=batch.entry[counted])
-    return [*_columns(sums), *_listed(units.rows())]
+    told, total = _columns(sums, most)
+    listed = _listed(units.rows())
+    return [*told, *listed], total + len(listed)
 
 
-def _columns(batch: ShortfallBatch) -> list[Short]:
+def _columns(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
     if not len(batch):
-        return []
+        return [], 0
     needs, w = batch.needs, batch.needs.current
     texts = needs.catalog.texts.texts
     profile = w.e.prof[batch.entry]
@@ -122,12 +140,16 @@ def _columns(batch: ShortfallBatch) -> list[Short]:
     cluster = _agreed(w.e.cluster[batch.entry], which, one)
     group = _agreed(w.e.group[batch.entry], which, one)
     policy, now = batch.policy, batch.now
+    told = np.arange(count)
+    if count > most:
+        # By priority, then age, as they are told.
+        told = np.lexsort((since, -w.p.priority[profile[one]]))[:most]
     found = []
-    for index, number in enumerate(numbers.tolist()):
+    for index in told.tolist():
         begun = int(since[index])
         found.append(
             Short(
-                texts[number],
+                texts[int(numbers[index])],
                 "" if cluster[index] < 0 else needs.clusters[int(cluster[index])],
                 "" if group[index] < 0 else texts[int(group[index])],
                 int(w.p.priority[profile[one[index]]]),
@@ -139,7 +161,7 @@ def _columns(batch: ShortfallBatch) -> list[Short]:
                 int(rows[index]),
             )
         )
-    return found
+    return found, count
 
 
 def _agreed(column: NDArray[np.int32], which: NDArray[np.intp], one: NDArray[np.int64]) -> NDArray[np.int64]:

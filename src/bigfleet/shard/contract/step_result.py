@@ -6,14 +6,16 @@ The engine's tables render rows until its next step begins; what the core keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import numpy as np
 from msgspec import Struct, structs
 
+from bigfleet.engine.outcome.verdict import VerdictBatch
 from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall, Verdict
 from bigfleet.shard.contract.coordination import Ranking
-from bigfleet.shard.contract.shortfalls import Shorts, folded
+from bigfleet.shard.contract.shortfalls import Shorts, shorts
 from bigfleet.shard.contract.victims import victims_for
 
 if TYPE_CHECKING:
@@ -62,12 +64,23 @@ class StepResult(Struct, frozen=True):
     victims: Mapping[str, Ranking] = {}
     # First old machines of moves that are given up.
     aborted: tuple[str, ...] = ()
+    # Clusters that say they lack units and are not believed.
+    doubted: tuple[str, ...] = ()
 
     def rendered(self) -> StepResult:
         """The same with rows made and shortfalls folded, so that whoever handles it does not have to."""
-        return structs.replace(
-            self, actions=Listed(tuple(self.actions.rows())), shortfalls=Shorts(folded(self.shortfalls))
-        )
+        return structs.replace(self, actions=Listed(tuple(self.actions.rows())), shortfalls=shorts(self.shortfalls))
+
+
+def unmet_of(verdicts: Verdicts, clusters: Collection[str]) -> Iterable[Verdict]:
+    """Unsatisfied needs of some clusters only; those of all may be a hundred thousand."""
+    if not isinstance(verdicts, VerdictBatch):
+        return (verdict for verdict in verdicts.unmet() if verdict.key.cluster in clusters)
+    needs = verdicts.needs
+    numbers = [number for number, name in enumerate(needs.clusters) if name in clusters]
+    pending = verdicts.pending.astype(np.int64)
+    mine = pending[np.isin(needs.current.e.cluster[pending], numbers)]
+    return (verdict for verdict in verdicts.of(mine) if not verdict.satisfied)
 
 
 def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> StepResult:
@@ -84,4 +97,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         int(result.capped),
         {each.transfer: victims_for(engine.copy(), each, wanted.policy, wanted.now) for each in wanted.victims},
         tuple(result.aborted),
+        tuple(result.doubted),
     )

@@ -35,6 +35,8 @@ def answer_of(message: coordinator_pb2.ReportAck, told: Sequence[str]) -> say.Co
             say.CoordinatorInstruction(each.instruction_id, each.coordinator_term, _known(each))
             for each in message.instructions
         ),
+        look=message.look,
+        sure=message.sure,
     )
 
 
@@ -67,6 +69,8 @@ def _table(message: coordinator_pb2.ReportAck) -> say.OwnershipTable:
             )
             for each in table.transfers
         ),
+        vouches=table.vouches,
+        generation=table.generation,
     )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("bigfleet.shard.coordinator_link")
 
-CAPABILITIES = ("ownership-table", "transfers", "rails")
+CAPABILITIES = ("ownership-table", "transfers", "rails", "arrivals", "looks")
 REPORT_SECONDS = 10.0
 DEADLINE_SECONDS = 10.0
 SHORTEST_PAUSE_SECONDS = 1.0
@@ -49,6 +49,10 @@ class Standing:
     highest_term: int = 0
     acks: Sequence[Ack] = ()
     providers: Sequence[str] = ()
+    arriving: Sequence[str] = ()
+    relabelled: Sequence[coordinator_pb2.RelabelledMachine] = ()
+    looked: int = 0
+    unsure: int = 0
 
 
 def report_message(
@@ -69,6 +73,10 @@ def report_message(
         ownership_version=standing.ownership_version,
         highest_term=standing.highest_term,
         providers=standing.providers,
+        arriving=standing.arriving,
+        relabelled=standing.relabelled,
+        looked=standing.looked,
+        unsure=standing.unsure,
     )
 
 
@@ -103,6 +111,7 @@ class CoordinatorLink:
         self._clock = clock
         self._reports = 0
         self._something_to_tell = False
+        self._waiting = False
         self._soon = asyncio.Event()
         self._at = 0
         self._address = self._addresses[0]
@@ -123,9 +132,11 @@ class CoordinatorLink:
                     # Whoever asked waits for the answer, and a new table for being confirmed; once, so that one who
                     # asks for ever does not speed us up.
                     await self.report()
-                await asyncio.sleep(min(SHORTEST_PAUSE_SECONDS, self._interval))
+                # Help comes with an answer: who is short, or unsure what is its own, asks twice as often.
+                pause = self._interval / 2 if self._waiting else self._interval
+                await asyncio.sleep(min(SHORTEST_PAUSE_SECONDS, pause))
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, self._interval - SHORTEST_PAUSE_SECONDS)):
+                    async with asyncio.timeout(max(0.0, pause - SHORTEST_PAUSE_SECONDS)):
                         await self._soon.wait()
         finally:
             self._log.info("coord client stopped")
@@ -147,6 +158,7 @@ class CoordinatorLink:
         await self._poster.ask(answer_of(answer, [ack.instruction for ack in standing.acks]))
         since = self._standing()
         self._something_to_tell = bool(since.acks) or since.ownership_version != standing.ownership_version
+        self._waiting = bool(since.shortfalls) or since.unsure > 0
         self._metrics.publish("coordinator_term", since.highest_term)
         return True
 

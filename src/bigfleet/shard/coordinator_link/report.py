@@ -32,14 +32,22 @@ def standing_of(core: ShardCore, now: int) -> Standing:
     summary = _summary(published.cells, published.dollars_per_hour)
     for kind, count in sorted(core.read.free_kinds().items(), key=lambda each: (each[0][:7], each[0][7].canonical)):
         _free_cell(summary, kind, count)
+    # Before everything was listed most of what it has is missing on paper only.
+    shortfalls = published.shortfalls[:SHORTFALLS_REPORTED] if published.ready else ()
     return Standing(
         summary,
-        [_shortfall(core, each, now) for each in published.shortfalls[:SHORTFALLS_REPORTED]],
+        [_shortfall(core, each, now) for each in shortfalls],
         [_cluster(core, view) for view in core.read.clusters()],
         published.ownership_version,
         published.term,
         core.read.acks(),
         tuple(health.name for health in published.providers),
+        core.read.arriving(),
+        [
+            coordinator_pb2.RelabelledMachine(provider=provider, machine_id=id, shard_id=owner)
+            for provider, id, owner in core.read.relabelled()
+        ],
+        *core.read.looked(),
     )
 
 

@@ -44,7 +44,7 @@ from bigfleet.shard.contract.events import (
     TimerDue,
 )
 from bigfleet.shard.contract.outcomes import Level, Outcome
-from bigfleet.shard.contract.shortfalls import Short, folded
+from bigfleet.shard.contract.shortfalls import Short, shorts
 from bigfleet.shard.core.actions.call_queue import LANE_TIMER
 from bigfleet.shard.core.actions.call_queue import TIMER as OPERATION_TIMER
 from bigfleet.shard.core.actions.consolidation import Consolidation
@@ -56,6 +56,7 @@ from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.clusters.placement import Placement
+from bigfleet.shard.core.coordination.arrivals import Arrivals
 from bigfleet.shard.core.coordination.bindings import Bindings
 from bigfleet.shard.core.coordination.coordination import Coordination
 from bigfleet.shard.core.coordination.cross_drains import CrossDrains
@@ -104,12 +105,14 @@ class ShardCore:
             finished=self.emission.ended,
             refused=self.consolidation.refused,
             undrained=self.consolidation.undrained,
+            departed=self.ownership.gone,
         )
-        drains = CrossDrains(state, self.executor, self.nodes, boot)
-        releases = Releases(state, self.ownership, boot, drains.keeps)
-        self.bindings = Bindings(state, self.demand, boot)
-        self.coordination = Coordination(state, self.ownership, releases, drains, self.bindings, boot)
         moves = self.consolidation.moves
+        drains = CrossDrains(state, self.executor, self.nodes, moves, boot)
+        releases = Releases(state, self.ownership, moves, boot, drains.keeps)
+        self.bindings = Bindings(state, self.demand, boot)
+        arrivals = Arrivals(state, self.rereads)
+        self.coordination = Coordination(state, self.ownership, releases, drains, self.bindings, arrivals, boot)
         self.resume = Resume(
             state,
             self.executor,
@@ -132,7 +135,7 @@ class ShardCore:
             self.hints,
             self.placement,
             moves,
-            victims=drains.questions,
+            victims=self.coordination.questions,
         )
         self._last = LastStep()
         self.read = ReadModel(
@@ -246,11 +249,14 @@ class ShardCore:
     def _appeared(self, record: Record) -> None:
         self.coordination.appeared(record)
         self.resume(record)
+        self.emission.foundlings.appeared(record)
 
     def _answered(self, event: CoordinatorAnswered) -> None:
         """The coordinator's word; its switches last, so that what it asks for is judged by those in force before."""
         if not self.coordination.heard(event):
             return
+        if event.look and self.ownership.sightings.look(event.look, self.state.now):
+            self.reconcile.look()
         for session in list(self.state.sessions):
             self._refer(session)
         if event.switches is not None:
@@ -321,12 +327,13 @@ class ShardCore:
         self.demand.settle(result.rollups)
         self.consolidation.aborted(self.executor, result.aborted)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
-        if result.victims:
-            self.coordination.decided(result.victims, event.step)
-        last.shortfalls = folded(result.shortfalls)
+        self.coordination.decided(result.victims, event.step)
+        short = shorts(result.shortfalls)
+        last.shortfalls, last.short_total = short.items, short.total
         if not state.halted:
             self.emission.take_back_drains(self.executor, result.verdicts)
-        self._tell(last.shortfalls)
+        self._tell(last.shortfalls, short.total)
+        self._doubt(result.doubted)
         for reason, amount in sorted(result.rejected.items()):
             state.turn.count("bigfleet_shard_machines_rejected_total", reason, amount=amount)
         if result.capped:
@@ -342,15 +349,27 @@ class ShardCore:
             state.ask_for_cycle()
         self.hints.update(result.available.rows())
 
-    def _tell(self, shortfalls: tuple[Short, ...]) -> None:
+    def _tell(self, shortfalls: tuple[Short, ...], total: int) -> None:
         if shortfalls:
             oldest = nsmallest(3, shortfalls, key=lambda short: (short.since, short.fingerprint))
             top = [short.fingerprint for short in oldest]
-            self.state.turn.log(Level.WARNING, "shortfalls detected", count=len(shortfalls), top=top)
+            self.state.turn.log(Level.WARNING, "shortfalls detected", count=total, top=top)
         escalated = frozenset(short.fingerprint for short in shortfalls if short.escalated)
         if escalated - self._escalated:
             self.state.turn.emit(ReportNow())
         self._escalated = escalated
+
+    def _doubt(self, doubted: tuple[str, ...]) -> None:
+        """Say once who is not believed: a rail that nobody knows of looks like a shard that does nothing."""
+        before, self._last.doubted = self._last.doubted, frozenset(doubted)
+        for cluster in sorted(self._last.doubted - before):
+            self.state.turn.log(
+                Level.WARNING,
+                "cluster not believed: its nodes are used by what it says has no room; it gets nothing more",
+                cluster=cluster,
+            )
+        for cluster in sorted(before - self._last.doubted):
+            self.state.turn.log(Level.INFO, "cluster believed again", cluster=cluster)
 
     def _switch(self, event: RailsSet) -> None:
         if event.paused is False and not event.from_coordinator:

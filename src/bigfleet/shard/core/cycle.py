@@ -1,7 +1,7 @@
 """When to take the next step, and what the outside allows in it.
 
-A step is due every cycle interval, and early, though not more often than once per second, when something changed. Never
-two at a time: what changes meanwhile waits for the next one.
+A step is due every cycle interval, and early, though not more often than once per second, when something changed; at
+once when the last one left roll-ups over. Never two at a time: what changes meanwhile waits for the next one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Cycle:
         if self.running:
             return
         state = self._state
-        early = state.wants_cycle and state.now >= self._last + state.config.early_cycle_interval
+        waited = state.now >= self._last + state.config.early_cycle_interval
+        early = state.wants_cycle and (waited or self._demand.backlog)
         if early or state.now >= self._last + state.config.cycle_interval:
             self._take()
         elif self._armed_for != (self._last, state.wants_cycle):
@@ -98,11 +99,18 @@ class Cycle:
             self._moves.conditions(),
             placement.evictions.allowed(),
         )
-        facts = (open_, paused, dry_run, rests, kept)
+        release = open_ and not self._clusters_return
+        facts = (open_, release, paused, dry_run, rests, kept)
         if facts != self._facts:
             self._facts = facts
-            self._conditions = Conditions(open_, open_, open_, open_, paused, dry_run, rests, *kept)
+            self._conditions = Conditions(open_, open_, open_, release, paused, dry_run, rests, *kept)
         return self._conditions
+
+    @property
+    def _clusters_return(self) -> bool:
+        """After a restart, what is idle may be somebody's who is not back yet: giving it up means buying it again."""
+        state = self._state
+        return state.now < self.started + state.config.return_window and self._demand.quarantine.unheard
 
     def _take(self) -> None:
         state = self._state

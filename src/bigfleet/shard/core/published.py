@@ -83,7 +83,10 @@ class Published:
     dollars_per_hour: float = 0.0
     demand_rows: Mapping[int, int] = field(default_factory=dict)
     shortfalls: tuple[Short, ...] = ()
+    short_total: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    # Clusters whose reports contradict each other: nothing more is acquired for them.
+    doubted: frozenset[str] = frozenset()
     sessions: int = 0
     queue_depth: int = 0
     inflight: int = 0

@@ -20,6 +20,7 @@ from bigfleet.shard.contract.step_result import StepResult
 from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.moves import MoveRow
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.clusters.placement import Placement
@@ -48,6 +49,9 @@ class LastStep:
     at: int = 0
     result: StepResult | None = None
     shortfalls: tuple[Short, ...] = ()
+    doubted: frozenset[str] = frozenset()
+    # How many there are; not all of very many are told.
+    short_total: int = 0
 
 
 @dataclass(slots=True)
@@ -92,7 +96,9 @@ class ReadModel:
             dollars_per_hour=sum(counts.dollars.values()) / MICRO,
             demand_rows=dict(+self.demand.buckets),
             shortfalls=last.shortfalls,
+            short_total=last.short_total,
             quarantined=self.demand.quarantine.held,
+            doubted=last.doubted,
             sessions=len(state.sessions),
             queue_depth=self.executor.calls.depth,
             inflight=self.executor.calls.inflight,
@@ -168,12 +174,33 @@ class ReadModel:
         return frozenset((*self.demand.clusters, *self.state.sessions.seen, *self.state.fleet.bound))
 
     def free_kinds(self) -> dict[FreeKind, int]:
-        """Free machines by kind, without those that are kept for a transfer: what other shards may ask for."""
+        """Free machines by kind, without those that are kept for a transfer or that a consolidation move needs: what
+        other shards may ask for."""
         free = Counter(+self.state.fleet.counts.free)
-        for record in self.coordination.kept():
+        kept = {record.key: record for record in self.coordination.kept()}
+        for move in self.consolidation.moves:
+            records = (self.state.fleet.machines.get(key) for key in move.machines)
+            kept |= {record.key: record for record in records if record is not None}
+        for record in kept.values():
             if record.owned and record.state in (MachineState.IDLE, MachineState.SPECULATIVE):
                 free[free_kind(record.shape, record.state)] -= 1
         return dict(+free)
+
+    def arriving(self) -> tuple[str, ...]:
+        """Transfers to this shard that the shortfalls do not count yet."""
+        return self.coordination.arriving
+
+    def relabelled(self) -> list[tuple[str, str, str]]:
+        """(provider, id, owner) of machines that stand elsewhere than at first and that no table names yet."""
+        return self.ownership.relabelled()
+
+    def looked(self) -> tuple[int, int]:
+        """The last look that was finished, and the number this shard asks others with to look for it."""
+        return self.ownership.sightings.looked, self.ownership.sightings.asking
+
+    def moves(self) -> tuple[MoveRow, ...]:
+        """Moves of consolidation that are not over."""
+        return tuple(self.consolidation.moves)
 
     def acks(self) -> tuple[Ack, ...]:
         """What the coordinator has still to be told about its instructions."""

@@ -120,6 +120,11 @@ class Reconcile:
             view.full_due = now + config.full_list_interval
         self._state.turn.emit(StartList(provider, view.full, b"" if view.full else view.revision))
 
+    def look(self) -> None:
+        """Others want to know of machines that changed their place: list now."""
+        for view in self.providers.values():
+            self.begin(view.name)
+
     def arrived(self, event: ListArrived) -> None:
         view = self.providers.get(event.provider)
         if view is None:
@@ -181,9 +186,9 @@ class Reconcile:
             view.horizon = max(view.horizon, view.began)
             self._forget_old_answers(view.name, view.horizon)
         view.seen = set()
-        self._ownership.seen_all()
+        self._ownership.listed(view.name, view.began)
         self._state.fleet.compact()
-        self._next_list(view, wait)
+        self._next_list(view, 0 if self._ownership.sightings.wanted(view.name) else wait)
 
     def _next_list(self, view: ProviderView, wait: int) -> None:
         self._state.timers.arm(TIMER, view.name, self._state.now + wait)
@@ -249,6 +254,8 @@ class Reconcile:
         if listed.shape.provider != provider:
             listed = structs.replace(listed, shape=replace(listed.shape, provider=provider))
         record = self._state.fleet.find(provider, listed.id)
+        if record is not None:
+            self._ownership.stands(record, listed.shape, believed=False)
         flaw = flaw_of(listed, None if record is None else record.shape)
         if flaw is not None:
             self._state.turn.count(REJECTED, flaw.reason)
@@ -274,6 +281,7 @@ class Reconcile:
         self._visibility.ends(record.key)
         if operation is None or not self._executor.sighted(operation, listed):
             self._adopt(record, listed)
+        self._ownership.stands(record, listed.shape, believed=True)
         if listed.interruption_at:
             self._evacuate(record, listed.interruption_at)
 

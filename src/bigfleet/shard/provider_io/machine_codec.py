@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import CapacityType, MachineState
-from bigfleet.model.names import HOSTNAME_LABEL
+from bigfleet.model.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL
 from bigfleet.model.quantity import QuantityError
 from bigfleet.model.resources import MAX_MACHINE_UNITS, ResourceError, Resources
 from bigfleet.model.taint import Taint
@@ -98,16 +98,17 @@ class MachineDecoder:
 
     def _made(self, message: provider_pb2.Machine) -> Shape:
         offered = message.allocatable.resources or message.resources.resources
+        # Contract: an unknown capacity type is read as unspecified.
+        capacity_type = _CAPACITY_TYPES.get(message.capacity_type, int(CapacityType.UNSPECIFIED))
         return Shape(
             provider=self._provider,
             instance_type=message.instance_type,
             zone=message.zone,
-            # Contract: an unknown capacity type is read as unspecified.
-            capacity_type=_CAPACITY_TYPES.get(message.capacity_type, int(CapacityType.UNSPECIFIED)),
+            capacity_type=capacity_type,
             price=message.price_per_hour,
             probability=message.interruption_probability,
             allocatable=Resources.parse(offered, round_up=False, limit=MAX_MACHINE_UNITS),
-            labels=_labels(message.labels),
+            labels=_labels(message.labels, capacity_type),
             taints=tuple(sorted(Taint(taint.key, taint.value, taint.effect) for taint in message.taints)),
         )
 
@@ -118,6 +119,10 @@ class MachineDecoder:
         return self._texts.setdefault(text, text) if text else ""
 
 
-def _labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _labels(labels: Mapping[str, str], capacity_type: int) -> tuple[tuple[str, str], ...]:
+    """As its node will carry them: demand may ask for or refuse a capacity type by label."""
     # The host name is the machine itself: kept here it would make every machine a shape of its own.
-    return tuple(sorted((key, value) for key, value in labels.items() if key != HOSTNAME_LABEL))
+    kept = {key: value for key, value in labels.items() if key != HOSTNAME_LABEL}
+    if capacity_type:
+        kept[CAPACITY_TYPE_LABEL] = CapacityType(capacity_type).label
+    return tuple(sorted(kept.items()))

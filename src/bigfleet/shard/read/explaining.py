@@ -49,10 +49,22 @@ def rendered(explanation: Explanation, published: Published) -> shardread_pb2.Ne
         effective_cost_per_hour=explanation.effective_cost_per_hour,
         lost=[_lost(each) for each in explanation.lost],
         reason=_sentence(explanation, published),
+        search=_search(explanation),
+        trials=explanation.trials,
     )
     if explanation.remedy is not None:
         made.remedy.CopyFrom(_remedy(explanation.remedy))
     return made
+
+
+def _search(explanation: Explanation) -> shardread_pb2.RemedySearch.ValueType:
+    if explanation.awaits_drain:
+        return shardread_pb2.REMEDY_SEARCH_DRAINING
+    if explanation.verdict.satisfied:
+        return shardread_pb2.REMEDY_SEARCH_NOT_NEEDED
+    if explanation.remedy is not None:
+        return shardread_pb2.REMEDY_SEARCH_FOUND
+    return shardread_pb2.REMEDY_SEARCH_EXHAUSTED if explanation.exhausted else shardread_pb2.REMEDY_SEARCH_GAVE_UP
 
 
 def _sentence(explanation: Explanation, published: Published) -> str:

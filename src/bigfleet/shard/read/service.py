@@ -192,17 +192,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         await context.abort(grpc.StatusCode.NOT_FOUND, f"cluster {cluster!r} is not known to this shard; {there}")
 
     def _need(self, verdict: Verdict) -> shardread_pb2.NeedView:
-        key = verdict.key
-        profile = self._core.read.profile(key.fingerprint, key.cluster)
-        need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
-        if profile is not None:
-            need = need_to_wire(profile, self._core.read.aggregate(key), parse_canonical(key.min_unit), key.group)
-        published = self._core.published
-        sold_out: Iterable[str] = ()
-        if published.sold_out and profile is not None:
-            unit = parse_canonical(key.min_unit)
-            sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
-        return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out)
+        return need_of(self._core, verdict)
 
     def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:
         """Records in order of their keys, of one machine or of all."""
@@ -258,6 +248,21 @@ class AdminService(shard_pb2_grpc.ShardAdminServicer):
             started_at_unix_nanos=state.started,
             bytes_written=state.bytes_written,
         )
+
+
+def need_of(core: ShardCore, verdict: Verdict) -> shardread_pb2.NeedView:
+    """What a reader is shown of a need, as the last step left it."""
+    key = verdict.key
+    profile = core.read.profile(key.fingerprint, key.cluster)
+    need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
+    if profile is not None:
+        need = need_to_wire(profile, core.read.aggregate(key), parse_canonical(key.min_unit), key.group)
+    published = core.published
+    sold_out: Iterable[str] = ()
+    if published.sold_out and profile is not None:
+        unit = parse_canonical(key.min_unit)
+        sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
+    return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out)
 
 
 async def _admit(context: Context, rpc: str, *allowed: Identity) -> Identity | None:

@@ -119,6 +119,7 @@ REASONS = {
     UnmetReason.AWAITING_NODE: "Machines for it are under way; their nodes have not appeared yet.",
     UnmetReason.FRAGMENTATION: "Its cluster has as much free, but in pieces too small for a unit.",
     UnmetReason.RISK_TOO_HIGH: "What is free is interrupted too often for what an interruption costs it.",
+    UnmetReason.NOT_BELIEVED: "What its operator says of pods and nodes contradicts itself: it gets nothing more.",
 }
 
 

@@ -6,11 +6,14 @@ it can refuse; a later failure to write ends the process, because an unrecorded 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from bigfleet.refusal import RefusalError
 
 if TYPE_CHECKING:
     from bigfleet.shard.contract.events import Audit
@@ -19,8 +22,8 @@ DEFAULT_MAX_BYTES = 256 << 20
 DEFAULT_KEEP = 5
 
 
-class AuditError(Exception):
-    """The audit log cannot be opened; the message names the path."""
+class AuditError(RefusalError):
+    """The audit log cannot be opened or written; the message names the path."""
 
 
 class AuditLog:
@@ -38,6 +41,20 @@ class AuditLog:
 
     def write(self, records: list[tuple[int, Audit]]) -> None:
         """Append records, each with its instant in Unix nanoseconds, and hand them to the operating system."""
+        try:
+            self._append(records)
+        except OSError as error:
+            raise AuditError(
+                f"--audit-log {self.path} cannot be written: {error.strerror}; make room on its disk or give another "
+                "path, then start again: nothing is done that cannot be told"
+            ) from error
+
+    def close(self) -> None:
+        # What could not be written has been told.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _append(self, records: list[tuple[int, Audit]]) -> None:
         for now, record in records:
             line = audit_line(now, record).encode() + b"\n"
             if self._size and self._size + len(line) > self._max_bytes:
@@ -45,9 +62,6 @@ class AuditLog:
             self._file.write(line)
             self._size += len(line)
         self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
 
     def _rotate(self) -> None:
         self._file.close()

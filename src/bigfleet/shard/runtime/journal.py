@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from bigfleet.refusal import RefusalError
 from bigfleet.shard.contract.events import JournalState, Table
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ LEGACY_EPOCH = "epoch"
 _SCHEMA = 1
 
 
-class JournalError(Exception):
+class JournalError(RefusalError):
     """The data directory cannot be used; the message says which file and what is wrong with it."""
 
 

@@ -41,6 +41,7 @@ def publish_gauges(
     if before is None or before.shortfalls is not published.shortfalls:
         _publish_shortfalls(metrics, published)
     metrics.publish("rollup_quarantined", {(cluster,): held for cluster, held in published.quarantined.items()})
+    metrics.publish("cluster_doubted", {(cluster,): 1 for cluster in published.doubted})
     metrics.publish("actuation_paused", int(published.paused))
     metrics.publish("active_sessions", published.sessions)
     metrics.publish("action_queue_depth", published.queue_depth)
@@ -70,6 +71,6 @@ def _publish_shortfalls(metrics: ShardMetrics, published: Published) -> None:
     for short in published.shortfalls:
         ages[(next((label for bound, label in _AGES if short.age < bound), _OLDEST),)] += 1
         classes[(next((label for bound, label in _CLASSES if short.priority >= bound), _OTHER),)] += 1
-    metrics.publish("shortfalls", len(published.shortfalls))
+    metrics.publish("shortfalls", published.short_total)
     metrics.publish("shortfalls_aged", ages)
     metrics.publish("shortfalls_by_priority", classes)

@@ -62,6 +62,7 @@ FAMILIES: tuple[Family, ...] = (
     _gauge("execute_inflight", "Actions being executed."),
     _counter("reclaims_capped", "Reclaims put off by the cap per cluster."),
     _gauge("rollup_quarantined", "Suspicious roll-ups held in a row.", "cluster"),
+    _gauge("cluster_doubted", "Clusters whose reports contradict each other and that get nothing more.", "cluster"),
     _gauge("actuation_paused", "1 while the kill switch is on."),
     _counter("idle_releases", "Idle machines given back."),
     _counter("machines_rejected", "Provider records refused.", "reason"),

@@ -112,6 +112,20 @@ class ShardSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSpec:
+    """The coordinator over several shards. All of them dial every provider; zones are dealt out among them."""
+
+    report_every: Nanoseconds = item("how often shards report", default=Nanoseconds(10 * SECOND), low=1)
+    plan_every: Nanoseconds = item("how often it looks for capacity to move", default=Nanoseconds(5 * SECOND), low=1)
+    after: Nanoseconds = item("help shortfalls of this age", default=Nanoseconds(60 * SECOND))
+    preempt_after: Nanoseconds = item("drain elsewhere for those of this age", default=Nanoseconds(120 * SECOND))
+    cooldown: Nanoseconds = item(
+        "who got machines of a kind gives none of it for so long", default=Nanoseconds(10 * MINUTE)
+    )
+    margin: float = item("the share of its free machines a donor keeps", default=0.1, low=0, high=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """How long messages take."""
 
@@ -161,6 +175,7 @@ class Scenario:
     mode: Mode = item("protocol: sessions, links and delays; inline: everything at once", default=Mode.PROTOCOL)
     sharding: Sharding = item("shards for all clusters, or one each with its share", default=Sharding.SHARED)
     shards: int = item("how many, where clusters share them: clusters and offers are dealt out", default=1, low=1)
+    coordinator: CoordinatorSpec | None = item("moves machines between shards that share clusters", default=None)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)
     operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.REFERENCE)
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())

@@ -27,6 +27,7 @@ def shard_config(scenario: Scenario, shard: str, providers: list[str]) -> ShardC
         empty_rollup_guard=rails,
         placement=any((spec.operator or scenario.operator) is OperatorKind.PLACEMENT for spec in scenario.clusters),
         consolidate=rails,
+        with_coordinator=scenario.coordinator is not None,
     )
     changes = {
         "reclaim_hold": own.reclaim_hold,

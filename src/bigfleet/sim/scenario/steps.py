@@ -163,16 +163,27 @@ class ProviderOutage:
     provider: str = item("which provider; every one when left out", default="")
 
 
+class Amid(StrEnum):
+    """The middle of what a process may die in."""
+
+    MOVE_BEGUN = "move-begun"
+    MOVE_DRAINING = "move-draining"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRestart:
-    """A shard process dies and comes back with its journal, or without it."""
+    """A shard process dies and comes back with its data directory, or without it."""
 
     TAG: ClassVar = ("do", "shard-restart")
 
     at: Nanoseconds = item(_AT)
     down: Nanoseconds = item("how long it is away", default=Nanoseconds(10_000_000_000))
-    lose_journal: bool = item("the journal is lost too", default=False)
+    lose_journal: bool = item("the data directory is lost too: journal and epoch", default=False)
     shard: str = item("which one, such as shard-0; every one when left out", default="")
+    amid: Amid | None = item(
+        "not at once but in the middle of the next move: while its new machine is on the way, or its old one drains",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Runs one production shard core inside the simulation: performs its instructions, keeps its journal, wakes its timers.
 
 The counterpart of the asyncio shell, on the event kernel. Engine steps run inline; everything else is sent on its way
-and comes back as an event. A crash drops the core and everything under way; what survives is the journal and the epoch.
+and comes back as an event. A crash drops the core and everything under way; what survives is the data directory, with
+the journal and the epoch, unless that is lost too.
 """
 
 from __future__ import annotations
@@ -80,12 +81,18 @@ class ShardHost:
         }
 
     @property
+    def epoch(self) -> int:
+        """Which of its lives this is."""
+        return self._epoch
+
+    @property
     def up(self) -> bool:
         return self.core is not None
 
     def start(self) -> None:
-        """A new process: a higher epoch, an empty engine, and the journal of the one before."""
-        self._epoch += 1
+        """A new process: a higher epoch, an empty engine, and what the data directory has of the one before."""
+        # As the journal file does it: a lost one must not bring back an epoch that providers have seen the end of.
+        self._epoch = max(self._epoch + 1, (EPOCH + self._kernel.now) // 10**6)
         self._incarnation += 1
         self._engine = self._make_engine()
         self.core = ShardCore(self.config, ev.JournalState(self._epoch, dict(self.rows)))
@@ -99,6 +106,7 @@ class ShardHost:
         self._inbox.clear()
         if lose_journal:
             self.rows.clear()
+            self._epoch = 0
         if self._timer is not None:
             self._timer.cancel()
 

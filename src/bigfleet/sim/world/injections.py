@@ -27,9 +27,11 @@ from bigfleet.sim.scenario.supply import OFFER_LABEL
 from bigfleet.sim.world.generators import Generators, Stage
 from bigfleet.sim.world.port import ProviderPort
 from bigfleet.sim.world.site import Site
-from bigfleet.virtual.kernel import Kernel
+from bigfleet.virtual.kernel import SECOND, Kernel
 
 Note = Callable[[str, dict[str, object]], None]
+# How often somebody looks whether a moment that a step waits for has come.
+_GLANCE = SECOND // 10
 
 
 class Injections:
@@ -229,10 +231,23 @@ class Injections:
 
     def _shard_restart(self, step: do.ShardRestart) -> None:
         chosen = [site for site in self._sites if step.shard in ("", site.name)]
+        if step.amid is not None:
+            self._once_amid(step, chosen)
+            return
         for site in chosen:
             begin = partial(site.crash, lose_journal=step.lose_journal)
             self._during(("down", site.name), step.down, begin, site.restart)
         self._kernel.after(step.down, lambda: self._note("shard-back", {"shard": step.shard} if step.shard else {}))
+
+    def _once_amid(self, step: do.ShardRestart, chosen: list[Site]) -> None:
+        """Restart those that are in the middle of a move as soon as one is."""
+        caught = [site for site in chosen if site.host.up and site.is_amid(step.amid)]
+        if not caught:
+            self._kernel.after(_GLANCE, lambda: self._once_amid(step, chosen))
+            return
+        for site in caught:
+            self._note("caught", {"shard": site.name, "amid": step.amid})
+            self._shard_restart(replace(step, shard=site.name, amid=None))
 
     def _disconnect(self, step: do.OperatorDisconnect) -> None:
         for name, site in self._members(step.clusters):

@@ -16,8 +16,8 @@ from bigfleet.sim.scenario.scenario import Scoring
 from bigfleet.sim.world.pods import Node, PodKind, PodSet, room
 
 TAINT_WEIGHT = 3
-CLOSING_TAINTS = 7
-"""Soft taints of a closing node: one more than the emptiest node can have."""
+CLOSING_TAINTS = 14
+"""Soft taints of a closing node: more than the emptiest node can have, with devices or without."""
 
 
 class Slot(NamedTuple):

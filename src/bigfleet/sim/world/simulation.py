@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bigfleet.engine.results import Disposition, Shortfall, Verdict
 from bigfleet.model.machine import MachineState
@@ -20,7 +20,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.shard.read.views import REASONS
 from bigfleet.shard.recording.format import Recorder
 from bigfleet.sim.scenario.expectations import DemandMet, Limit, limits_of, moments_of
-from bigfleet.sim.scenario.scenario import Scenario
+from bigfleet.sim.scenario.scenario import CoordinatorSpec, Scenario
 from bigfleet.sim.scenario.shard_settings import shard_config
 from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, price_of, risk_of, size_of, split
 from bigfleet.sim.world.cluster import Cluster
@@ -35,6 +35,9 @@ from bigfleet.sim.world.site import Site
 from bigfleet.sim.world.trace import Trace
 from bigfleet.sim.world.waits import Waits
 from bigfleet.virtual.kernel import SECOND, Kernel
+
+if TYPE_CHECKING:
+    from bigfleet.sim.world.coordinating import Coordinating
 
 SETTLE = 15 * 60 * SECOND
 """A transition under way for longer than this at the end of a run is stuck."""
@@ -79,6 +82,7 @@ class Simulation:
         self._baseline: float | None = None
         self._open_since: dict[tuple[str, str], int] = {}
         self._recorder = None if record is None else Recorder(record, shard_id="shard-0", epoch=1, started=EPOCH)
+        self.coordinating: Coordinating | None = None
         self._build()
 
     def run(self, progress: Callable[[float], None] | None = None) -> Simulation:
@@ -132,7 +136,12 @@ class Simulation:
         shards = scenario.shard_names()
         for place, (shard, members) in enumerate(shards.items()):
             parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(shards))) is not None]
+            if scenario.coordinator is not None:
+                # One fleet: the first site has it, the others dial it.
+                parts = [] if place else list(scenario.fleets)
             self._add_site(shard, parts, members)
+        if scenario.coordinator is not None:
+            self._join_sites(scenario.coordinator)
         for name in names:
             generators.attach(self.clusters[name])
         for workload in scenario.workloads:
@@ -142,11 +151,24 @@ class Simulation:
         for site in self.sites:
             site.start()
 
+    def _join_sites(self, wanted: CoordinatorSpec) -> None:
+        # Imported here: most scenarios have no coordinator, and its codecs bring the wire along.
+        from bigfleet.sim.world.coordinating import Coordinating
+
+        first, *others = self.sites
+        first.sites_of.update({name: site for site in self.sites for name in site.members})
+        for site in others:
+            for name in first.ports:
+                site.dial(name, first)
+        zones = sorted({zone for fleet in self.scenario.fleets for offer in fleet.offers for zone in offer.zones})
+        self.coordinating = Coordinating(self.kernel, self.sites, wanted, zones)
+
     def _add_site(self, shard: str, fleets: list[Fleet], names: list[str]) -> None:
         scenario = self.scenario
+        dialled = scenario.fleets if scenario.coordinator is not None else fleets
         site = Site(
             self.kernel,
-            shard_config(scenario, shard, [fleet.provider for fleet in fleets]),
+            shard_config(scenario, shard, [fleet.provider for fleet in dialled]),
             self.meter,
             self,
             self._engine,
@@ -171,7 +193,8 @@ class Simulation:
             site.add_cluster(spec, cluster, self._kinds, spec.operator or scenario.operator)
             self._stages[name] = (site, Stage(cluster, site.demand_changed))
         for fleet in fleets:
-            made, bindings = catalogue(fleet, scenario.shapes, names, scenario.seed)
+            bound = scenario.cluster_names() if scenario.coordinator is not None else names
+            made, bindings = catalogue(fleet, scenario.shapes, bound, scenario.seed)
             site.add_provider(made)
             for binding in bindings:
                 site.bind(fleet.provider, binding)

@@ -21,7 +21,7 @@ from bigfleet.provider.kit.core.records import MachineRecord
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
 from bigfleet.sim.scenario.scenario import ClusterSpec, Mode, OperatorKind
-from bigfleet.sim.scenario.steps import Untruth
+from bigfleet.sim.scenario.steps import Amid, Untruth
 from bigfleet.sim.scenario.supply import Binding
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.host import EPOCH, Listener, ShardHost
@@ -71,7 +71,13 @@ class Site:
     ) -> None:
         self.name = config.id
         self.members: dict[str, Member] = {}
+        # Its own providers; those and its neighbours', as its shard dials them.
         self.ports: dict[str, ProviderPort] = {}
+        self.dialled: dict[str, ProviderPort] = {}
+        # Whose providers have the machines of this site's clusters, and where clusters are: all here, unless a
+        # coordinator makes several sites one fleet.
+        self.host_site = self
+        self.sites_of: dict[str, Site] = {}
         self.machines: dict[str, MachineRecord] = {}
         self._kernel = kernel
         self._meter = meter
@@ -87,7 +93,7 @@ class Site:
         self._turn: dict[str, Timer] = {}
         self._translators: dict[str, Translator] = {}
         self._since: dict[str, int] = {}
-        self.host = ShardHost(kernel, config, self.ports, self, listener, engine, check=check)
+        self.host = ShardHost(kernel, config, self.dialled, self, listener, engine, check=check)
         self.on_change: Callable[[str], None] = lambda cluster: None
 
     # --------------------------------------------------------------------------------------------------------- building
@@ -99,7 +105,14 @@ class Site:
         for record in provider.core.machines.values():
             self._changed(translator, record.id, record)
         port = ProviderPort(name, self._kernel, provider, translator, self._rpc, EPOCH, self._shuffle)
-        self.ports[name] = port
+        self.ports[name] = self.dialled[name] = port
+
+    def dial(self, name: str, other: Site) -> None:
+        """Use a provider of another site."""
+        provider, translator = other.ports[name].provider, other._translators[name]
+        called = f"{self.name}/{name}"
+        self.dialled[name] = ProviderPort(called, self._kernel, provider, translator, self._rpc, EPOCH, self._shuffle)
+        self.host_site = other
 
     def add_cluster(self, spec: ClusterSpec, cluster: Cluster, kinds: Kinds, operator: OperatorKind) -> None:
         says: SumReports | PlacementReports = SumReports(cluster, self._shuffle)
@@ -198,10 +211,12 @@ class Site:
             self._meter.lost_machines += 1
         if was != now:
             if was:
-                self._leave(self.members[was], machine)
+                site = self.sites_of.get(was, self)
+                site._leave(site.members[was], machine)
             if now and after is not None:
-                self.members[now].cluster.join(machine, translator.shape(after.shape))
-                self.demand_changed(now)
+                site = self.sites_of.get(now, self)
+                site.members[now].cluster.join(machine, translator.shape(after.shape))
+                site.demand_changed(now)
 
     def _leave(self, member: Member, machine: str) -> None:
         cause = member.agent.session.cause_of(machine)
@@ -251,6 +266,18 @@ class Site:
 
     def restart(self) -> None:
         self.host.start()
+
+    def is_amid(self, what: Amid | None) -> bool:
+        """Whether the shard is in the middle of a move: its new machine is on the way, or an old one drains."""
+        core = self.host.core
+        if core is None:
+            return False
+        for move in core.read.moves():
+            members = move.old if what is Amid.MOVE_DRAINING else (move.new,)
+            states = {record.state for key in members if (record := core.read.record(key)) is not None}
+            if MachineState.DRAINING in states or (what is Amid.MOVE_BEGUN and states - {MachineState.CONFIGURED}):
+                return True
+        return False
 
     def mute(self, name: str, on: bool) -> None:
         """The operator reports no demand although there is some."""
@@ -382,7 +409,7 @@ class Site:
             member.cluster.validate()
             bound = {
                 record.id
-                for record in self.machines.values()
+                for record in self.host_site.machines.values()
                 if record.cluster == name and record.state in _NODE_STATES
             }
             assert bound == set(member.cluster.nodes), f"nodes of {name} are not its machines"

@@ -69,3 +69,19 @@ def test_only_some_nodes_change_at_a_time_the_furthest_first() -> None:
         mirror.settle(number * 30 * SECOND)
         changed.update(mirror.levels())
     assert len(changed) == 60
+
+
+def test_a_node_with_devices_has_more_taints_than_any_other_from_its_first_sight_on() -> None:
+    mirror = cluster(0, 80)
+    emptiest = max(level for _, level in mirror.levels())
+    gpus = Resources({"cpu": 100, "nvidia.com/gpu": 8})
+    trains = f.PodShape("default", Resources({"cpu": 10, "nvidia.com/gpu": 8}), PLAIN)
+    mirror.apply([f.NodeSeen("n-gpu", gpus, machine="m-gpu"), f.PodSeen("p-gpu", trains, "n-gpu")])
+    mirror.settle(SECOND)
+    [(name, level)] = mirror.levels()
+    assert name == "n-gpu" and level > emptiest
+    mirror.settle(2 * SECOND)
+    assert mirror.levels() == []
+    mirror.apply([f.PodGone("p-gpu")])
+    mirror.settle(31 * SECOND)
+    assert mirror.levels() == [("n-gpu", level + len(THRESHOLDS))]

@@ -237,9 +237,18 @@ def test_units_that_may_not_share_a_machine_share_a_token() -> None:
     assert {row.unit.canonical: row.stranded for row in mirror.rows()} == {"cpu=1000": 0, "cpu=2000": 1}
 
 
-def test_a_token_that_only_some_units_of_a_row_have_is_not_told() -> None:
-    port = shape(ports=(f.HostPort("TCP", 80),))
-    assert only_row(looked(pods(1, port), pods(1, shape(app="b")))).exclusive == ()
+def test_units_of_one_size_that_may_and_may_not_share_a_machine_are_rows_a_shard_does_not_add_up() -> None:
+    port, other = (shape(app=f"p-{number}", ports=(f.HostPort("TCP", number),)) for number in (80, 81))
+    rows = looked(pods(3, port), pods(2, other), pods(1, shape(app="b"))).rows()
+    assert sorted((row.exclusive, row.count) for row in rows) == [
+        ((), 1),
+        (("port TCP 80 0.0.0.0",), 3),
+        (("port TCP 81 0.0.0.0",), 2),
+    ]
+    assert len({row.unit.canonical for row in rows}) == 3
+    # A KiB more is all the difference, and those who share have none of it.
+    assert {row.exclusive: row.unit.get("memory") for row in rows}[()] == 0
+    assert max(row.unit.get("memory") for row in rows) == 2
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -370,6 +379,17 @@ def test_a_report_sums_what_taking_the_node_would_cost() -> None:
     assert told.reclamation_dollars == pytest.approx(2 * 1 + 0.005)
     assert told.interruption_dollars == pytest.approx(2 * 2)
     assert len(told.profiles) == 2
+
+
+def test_a_node_is_as_urgent_as_whoever_is_about_to_stand_there() -> None:
+    urgent = shape(4000, profile=Profile((), (), 7, 0, 0), app="urgent")
+    mirror = looked(node("n-1"), pods(1, urgent))
+    assert (report(mirror, "m-n-1").max_pod_priority, report(mirror, "m-n-1").empty) == (7, False)
+    mirror.apply([f.PodGone(each.uid) for each in pods(1, urgent) if isinstance(each, f.PodSeen)])
+    mirror.apply([f.RequestGone(each.name) for each in pods(1, urgent) if isinstance(each, f.RequestSeen)])
+    mirror.settle(1)
+    [told] = mirror.reports()
+    assert (told.max_pod_priority, told.empty) == (0, True)
 
 
 def test_more_than_sixteen_profiles_are_not_named() -> None:

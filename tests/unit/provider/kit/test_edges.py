@@ -71,6 +71,7 @@ def test_offerings_become_slots_with_stable_ids(tmp_path: Path) -> None:
                 "capacity_type": "spot",
                 "interruption_probability": 0.05,
                 "labels": {"rack": "r1"},
+                "taints": [{"key": "gpu", "effect": "NoSchedule"}],
             },
         ],
     )
@@ -81,6 +82,7 @@ def test_offerings_become_slots_with_stable_ids(tmp_path: Path) -> None:
         "acme/Spot/kvm.small/b/000",
     ]
     assert slots[2].capacity_type is CapacityType.SPOT and slots[2].labels == {"rack": "r1"}
+    assert slots[2].taints == (("gpu", "", "NoSchedule"),) and slots[0].taints == ()
     assert not [slot for slot in slots if slot.problem(require_zone=True)]
 
 
@@ -97,6 +99,8 @@ def test_offerings_become_slots_with_stable_ids(tmp_path: Path) -> None:
         ([{"instance_type": "x", "zone": "a", "count": 1, "colour": "red"}], "colour"),
         ([{"instance_type": "x", "zone": "a", "count": 1, "labels": {"zone": "a"}}], "label"),
         ([{"instance_type": "x", "zone": "a", "count": 1, "resources": {"cpu": 4}}], "resources"),
+        ([{"instance_type": "x", "zone": "a", "count": 1, "taints": [{"key": "gpu"}]}], "taints must"),
+        ([{"instance_type": "x", "zone": "a", "count": 1, "taints": [{"key": "g", "effect": "No"}]}], "taint effect"),
         ([{"instance_type": "x", "zone": "a", "count": 1, "capacity_type": "spot"}], "interruption_probability"),
     ],
 )

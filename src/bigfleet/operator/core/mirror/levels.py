@@ -1,13 +1,15 @@
 """Levels of fill: soft taints that make the default scheduler pack, one for each threshold a node's fill lies below.
 
-A node without services counts as emptier than it is, so that jobs end and nodes with them. Owns the levels and when
-they change; the taints themselves are the shell's to write.
+A node without services counts as emptier than it is, so that jobs end and nodes with them. A node with devices has more
+soft taints than any other can have: what needs no device goes there last, or it takes the cores that go with devices
+which nothing else has. Owns the levels and when they change; the taints themselves are the shell's to write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bigfleet.model.resources import is_device
 from bigfleet.operator.core.events import SECOND
 from bigfleet.operator.core.mirror.facts import Origin
 from bigfleet.operator.core.mirror.nodes import Dimensions, Node
@@ -17,6 +19,8 @@ THRESHOLDS = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
 HYSTERESIS = 0.03
 WITHOUT_SERVICES = 0.5
 INTERVAL = 30 * SECOND
+# Soft taints of a node with devices on top of its level: one more than the emptiest of the others has.
+DEVICE_TAINTS = len(THRESHOLDS) + 1
 # No more than this share of the nodes, or this many, change their level at a time.
 CHANGED_SHARE = 0.10
 CHANGED_AT_LEAST = 10
@@ -32,10 +36,11 @@ def level_of(fullness: float, before: int | None) -> int:
 
 
 class Levels:
-    """The level of each of our nodes, as far as it was told."""
+    """The level of each of our nodes, as far as it was told; what is told includes the taints for devices."""
 
-    def __init__(self, dimensions: Dimensions) -> None:
+    def __init__(self, dimensions: Dimensions, interval: int = INTERVAL) -> None:
         self._dimensions = dimensions
+        self._interval = interval
         self._levels: dict[str, int] = {}
         self._due = 0
 
@@ -43,11 +48,20 @@ class Levels:
         return self._due
 
     def take(self, nodes: Iterable[Node], now: int) -> list[tuple[str, int]]:
-        """Nodes whose level changes now, those furthest from their level first; nothing before the interval is over."""
-        if now < self._due:
-            return []
-        self._due = now + INTERVAL
+        """Nodes whose level changes now, those furthest from their level first: nodes with devices when they are first
+        seen, the others every so often."""
         ours = [node for node in nodes if node.ours]
+        devices = {node.name for node in ours if self._has_devices(node)}
+        if now < self._due:
+            new = [node for node in ours if node.name in devices and node.name not in self._levels]
+            found = [(node.name, level_of(self._counted(node), None)) for node in new]
+            self._levels.update(found)
+        else:
+            self._due = now + self._interval
+            found = self._due_now(ours)
+        return [(name, level + DEVICE_TAINTS if name in devices else level) for name, level in found]
+
+    def _due_now(self, ours: list[Node]) -> list[tuple[str, int]]:
         wanted = {node.name: level_of(self._counted(node), self._levels.get(node.name)) for node in ours}
         changed = [name for name, level in wanted.items() if self._levels.get(name) != level]
         changed.sort(key=lambda name: (-abs(wanted[name] - self._levels.get(name, 0)), name))
@@ -56,6 +70,9 @@ class Levels:
         known.update((name, wanted[name]) for name in changed)
         self._levels = known
         return [(name, wanted[name]) for name in changed]
+
+    def _has_devices(self, node: Node) -> bool:
+        return any(node.total[place] > 0 for name, place in self._dimensions.places.items() if is_device(name))
 
     def _counted(self, node: Node) -> float:
         serves = any(kind.shape.service and kind.shape.origin is not Origin.DAEMON for kind in node.kinds)

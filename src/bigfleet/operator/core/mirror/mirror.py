@@ -13,7 +13,7 @@ from msgspec import Struct
 from bigfleet.operator.core.mirror.away import is_away, next_grace
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Delta
-from bigfleet.operator.core.mirror.levels import Levels
+from bigfleet.operator.core.mirror.levels import INTERVAL, Levels
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.order import Order
 from bigfleet.operator.core.mirror.placing import Placing
@@ -36,14 +36,14 @@ class Findings(Struct, frozen=True):
 
 
 class Mirror:
-    """One cluster."""
+    """One cluster; levels of fill change at most every `levels_every` nanoseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, levels_every: int = INTERVAL) -> None:
         self._books = Books()
         self._order = Order(self._books.nodes, self._books.dimensions)
         self._placing = Placing(self._order)
         self._reports = Reports(self._books.nodes, self._books.dimensions)
-        self._levels = Levels(self._books.dimensions)
+        self._levels = Levels(self._books.dimensions, levels_every)
         self.version = 0
         self._stranded: dict[RowBook, int] = {}
         self._told_stuck: set[str] = set()
@@ -73,7 +73,7 @@ class Mirror:
         books.requests.regrid(now)
         self._begin()
         outcome = place_waiting(books, self._placing, now)
-        hosts = frozenset(node.name for node in self._placing.hosts())
+        hosts = self._placing.hosts()
         removable = removable_nodes(books, self._placing, self._order)
         self._placing.undo()
         self.version += 1
@@ -144,7 +144,8 @@ class Mirror:
         self._set_draining(node, False)
         self._settled = settled
         if after > before:
-            return f"{after - before} pods of node {node.name} or others would have no room"
+            pods = "1 pod" if after - before == 1 else f"{after - before} pods"
+            return f"{pods} of node {node.name} or others would have no room"
         return ""
 
     def begin(self, machine: str) -> None:

@@ -62,9 +62,14 @@ class Placing:
     def mark(self) -> int:
         return len(self._put)
 
-    def hosts(self) -> set[Node]:
-        """Nodes with guests."""
-        return {node for _, node, _ in self._put}
+    def hosts(self) -> dict[str, int]:
+        """Nodes with guests, and the highest priority among those."""
+        found: dict[str, int] = {}
+        for kind, node, _ in self._put:
+            priority = kind.shape.profile.priority
+            if priority > found.get(node.name, priority - 1):
+                found[node.name] = priority
+        return found
 
     def put(self, kind: Kind, node: Node, count: int) -> None:
         free = node.free

@@ -17,14 +17,14 @@ from bigfleet.operator.core.mirror.order import Order
 from bigfleet.operator.core.mirror.placing import Placing
 from bigfleet.operator.core.mirror.waiting import home_of
 
-TRIED = 200
+TRIED = 100
 # So many nodes of each class are tried first as the one place for everything.
 _ROOMIEST = 4
-_LOOKED_AT = 2000
+_LOOKED_AT = 500
 
 
 def removable_nodes(books: Books, placing: Placing, order: Order) -> frozenset[str]:
-    """Those of the first 200 eligible candidates, from the least used on, that could go."""
+    """Those of the first hundred eligible candidates, from the least used on, that could go."""
     roomiest = _roomiest(order, books.dimensions.place("cpu"), books.dimensions.place("memory"))
     tried, found = 0, []
     for node in order.busy:

@@ -45,13 +45,18 @@ class NodeReport(Struct, frozen=True):
     version: int = 0
 
 
-class _Told:
-    __slots__ = ("at", "faces", "report")
+# Highest priority of the pods that stand there, groups, profiles and exclusive tokens.
+_Looks = tuple[int | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
-    def __init__(self, report: NodeReport, at: int, faces: set[Face | None]) -> None:
+
+class _Told:
+    __slots__ = ("at", "faces", "looks", "report")
+
+    def __init__(self, report: NodeReport, at: int, faces: set[Face | None], looks: _Looks) -> None:
         self.report = report
         self.at = at
         self.faces = faces
+        self.looks = looks
 
 
 class Reports:
@@ -64,12 +69,13 @@ class Reports:
         self._lagging: dict[str, int] = {}
         self._places: list[tuple[str, int]] = []
         self.touched: set[str] = set()
-        self.hosts: frozenset[str] = frozenset()
+        # Nodes with guests, and the highest priority among those.
+        self.hosts: dict[str, int] = {}
         self.removable: frozenset[str] = frozenset()
 
-    def found(self, hosts: frozenset[str], removable: frozenset[str]) -> None:
-        """Which nodes have guests and which could go, as of this pass."""
-        self.touched |= self.hosts ^ hosts
+    def found(self, hosts: dict[str, int], removable: frozenset[str]) -> None:
+        """Which nodes have guests of what priority and which could go, as of this pass."""
+        self.touched.update(name for name, _ in self.hosts.items() ^ hosts.items())
         self.touched |= self.removable ^ removable
         self.hosts, self.removable = hosts, removable
 
@@ -101,22 +107,18 @@ class Reports:
 
     def _tell(self, node: Node, told: _Told | None, now: int, version: int, out: list[NodeReport]) -> None:
         self._lagging.pop(node.name, None)
-        report = self._report(node, told, version)
+        looks = told.looks if told is not None and node.faces.keys() == told.faces else _look(node)
+        report = self._report(node, looks, version)
         if told is None or _differ(told.report, report):
-            self._told[node.name] = _Told(report, now, set(node.faces))
+            self._told[node.name] = _Told(report, now, set(node.faces), looks)
             out.append(report)
 
     def next_timer(self) -> int | None:
         return min(self._lagging.values(), default=None)
 
-    def _report(self, node: Node, told: _Told | None, version: int) -> NodeReport:
+    def _report(self, node: Node, looks: _Looks, version: int) -> NodeReport:
         """The node as it is now."""
         total, free, daemons = node.total, node.free, node.daemons
-        if told is not None and node.faces.keys() == told.faces:
-            last = told.report
-            seen = (last.max_pod_priority, last.groups, last.profiles, last.exclusive)
-        else:
-            seen = _look([face for face in node.faces if face is not None])
         return NodeReport(
             node.facts.machine,
             node.name,
@@ -124,7 +126,8 @@ class Reports:
             self._empty(node),
             node.name in self.removable,
             node.held > 0,
-            *seen,
+            self._priority(node, looks),
+            *looks[1:],
             node.facts.closing_since,
             # A node that does not say how many pods it takes says nothing about it here either.
             tuple([(n, total[p] - daemons[p]) for n, p in self._places if daemons[p] < total[p] < UNLIMITED]),
@@ -133,6 +136,11 @@ class Reports:
             node.interruption / MICRO,
             version,
         )
+
+    def _priority(self, node: Node, looks: _Looks) -> int:
+        """Of who stands there and of who is about to: a node that came for somebody is that one's from the start."""
+        known = [each for each in (looks[0], self.hosts.get(node.name)) if each is not None]
+        return max(known, default=0)
 
     def _empty(self, node: Node) -> bool:
         return node.is_empty and node.name not in self.hosts
@@ -146,6 +154,7 @@ class Reports:
             and node.facts.closing_since == last.closing_since
             and node.faces.keys() == told.faces
             and bool(node.held) == last.pinned
+            and self._priority(node, told.looks) == last.max_pod_priority
         )
 
 
@@ -156,11 +165,11 @@ def _differ(before: NodeReport, after: NodeReport) -> bool:
     return replace(after, version=before.version) != before
 
 
-def _look(faces: list[Face]) -> tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Highest priority, groups, profiles and exclusive tokens of a node's pods."""
+def _look(node: Node) -> _Looks:
+    faces = [face for face in node.faces if face is not None]
     profiles = {face[1] for face in faces}
     return (
-        max((face[0] for face in faces), default=0),
+        max((face[0] for face in faces), default=None),
         tuple(sorted({face[2] for face in faces if face[2]})),
         tuple(sorted(profiles)) if len(profiles) <= MOST_PROFILES else (),
         tuple(sorted({token for face in faces for token in face[3]})),

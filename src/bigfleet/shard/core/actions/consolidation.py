@@ -102,7 +102,8 @@ class Consolidation:
         self.moves.begin(action.cluster, old, "" if new is None else new.key, before - after)
         self._placement.evictions.spend(action.cluster, pods)
         self._state.turn.count(EVICTIONS, amount=pods)
-        words = f"saves ${before - after:.3f}/h: ${after:.3f}/h instead of ${before:.3f}/h, {pods} pods move"
+        who = "1 pod moves" if pods == 1 else f"{pods} pods move"
+        words = f"saves ${before - after:.3f}/h: ${after:.3f}/h instead of ${before:.3f}/h, {who}"
         for key in old:
             self._state.stories.tell(key, self._state.now, f"its pods move ({action.reason.value}): {words}")
         return words

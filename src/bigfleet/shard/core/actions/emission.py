@@ -1,7 +1,8 @@
 """From the engine's actions to operations: what the rails suppressed is told, what no longer applies is dropped.
 
 A step is decided on facts that may be a moment old, so every action is checked against the machine as it is now. Demand
-that returns while its cluster still evicts pods from a machine takes that drain back instead of acquiring another one.
+that returns while its cluster still evicts pods from a machine takes that drain back instead of acquiring another one;
+a purchase that nobody remembers is taken over instead of making another.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.events import Audit
 from bigfleet.shard.contract.outcomes import Level, Outcome
-from bigfleet.shard.contract.step_result import Verdicts
+from bigfleet.shard.contract.step_result import Verdicts, unmet_of
 from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.empty_first import Twins
 from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.runners_up import RunnersUp
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.placement import Placement
+from bigfleet.shard.core.machines.foundlings import Foundlings
 from bigfleet.shard.core.machines.matching import attribute, parse_canonical, serves
 from bigfleet.shard.core.state.backoff import kind_of
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, EMIT, PROVISION
@@ -58,6 +61,8 @@ class ActionTaken(Struct, frozen=True):
     # When it was decided (`at` is when it ended), and its place among all that ended.
     decided: int = 0
     number: int = 0
+    # What it was preferred to, by name where that is known.
+    beat: str = ""
 
 
 _BEATEN = {
@@ -70,6 +75,8 @@ _BEATEN = {
 
 def beaten(taken: ActionTaken) -> str:
     """What a decision was preferred to."""
+    if taken.beat:
+        return taken.beat
     if taken.preemptor_priority:
         return f"priority below {taken.preemptor_priority}"
     if taken.detail and taken.outcome == Outcome.SUCCESS:
@@ -89,6 +96,8 @@ class Emission:
         self._twins = twins
         self._placement = placement
         self._consolidation = consolidation
+        self.foundlings = Foundlings(state)
+        self._runners_up = RunnersUp(state, demand, placement)
         self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
         self._ended = 0
 
@@ -98,6 +107,7 @@ class Emission:
         deduped = 0
         drains = self._cancellable(executor)
         instead = self._twins.of(actions)
+        self._runners_up.begin()
         for action in actions:
             told = (action.disposition, action.kind)
             counts[told] = counts.get(told, 0) + 1
@@ -118,7 +128,7 @@ class Emission:
         drains = self._cancellable(executor)
         if not drains:
             return
-        for verdict in verdicts.unmet():
+        for verdict in unmet_of(verdicts, drains.keys()):
             mine = drains.get(verdict.key.cluster)
             if not mine:
                 continue
@@ -147,8 +157,12 @@ class Emission:
         overhead: Resources,
         drains: list[Operation],
     ) -> None:
-        """Units that wait for a drain of their own cluster wait for nothing: its machines still have their nodes."""
-        wanted = units.missing + units.awaiting
+        """Units that wait for a drain of their own cluster wait for nothing: its machines still have their nodes.
+
+        Units for which the engine found nothing, draining machines included, would gain nothing by one either: a node
+        that is given up beside them is one they do not fit on, or one of a cluster that is not believed.
+        """
+        wanted = units.awaiting
         for operation in list(drains):
             if wanted <= 0:
                 break
@@ -193,6 +207,7 @@ class Emission:
                 outcome,
                 detail or operation.note,
                 operation.decided or operation.began,
+                beat=operation.beat,
             )
         )
         self._consolidation.ended(operation, outcome)
@@ -211,7 +226,7 @@ class Emission:
             return closed is not None
         if not self._applies(executor, record, action):
             return False
-        profile = None
+        profile = found = None
         need = action.need
         if action.kind in ACQUISITIONS:
             if need is None:
@@ -223,15 +238,17 @@ class Emission:
                 return True
             if drains and need is not None and self._reuse_draining(executor, action, record, profile, drains):
                 return True
+            found = self._foundling(action, record, profile) if action.kind == PROVISION else None
             if need is not None and self._placement.reports_placement(action.cluster):
                 self._placement.backoffs.watch(record, need)
         elif action.reason == Reason.NEVER_READY:
             self._placement.backoffs.never_ready(action.cluster, record)
         if machine != action.machine:
             self._state.stories.tell(machine, self._state.now, f"its node is empty: goes instead of {action.machine}")
-        executor.begin(
+        begin = executor.begin if found is None else executor.adopt
+        begin(
             Operation(
-                machine=record,
+                machine=found or record,
                 kind=action.kind,
                 call=FIRST_CALL[action.kind],
                 cluster=action.cluster,
@@ -244,6 +261,7 @@ class Emission:
                 cycle=cycle,
                 voluntary=action.voluntary,
                 note=self._consolidation.begun(action, record),
+                beat=self._runners_up.of(action, record, profile),
                 decided=self._state.now,
             )
         )
@@ -273,24 +291,28 @@ class Emission:
         self, executor: Executor, action: Action, target: Record, profile: Profile, drains: list[Operation]
     ) -> bool:
         """Instead of acquiring `target`, keep an equal machine that the cluster is still giving up."""
-        assert action.need is not None
-        unit = parse_canonical(action.need.min_unit)
         for operation in drains:
-            candidate = operation.machine
-            if not self._reusable(operation):
-                continue
-            same = profile.same
-            if same is not None and _value(candidate, same.key) != _value(target, same.key):
-                continue
-            spread = profile.strict_spread
-            if spread is not None and _value(candidate, spread.topology_key) != _value(target, spread.topology_key):
-                continue
-            covers = candidate.shape.allocatable.covers(target.shape.allocatable)
-            if covers and serves(candidate, profile, unit, self._demand.overhead(action.cluster)):
+            if self._reusable(operation) and self._as_good(operation.machine, target, action, profile):
                 drains.remove(operation)
                 executor.cancel_drain(operation)
                 return True
         return False
+
+    def _foundling(self, action: Action, target: Record, profile: Profile) -> Record | None:
+        """A purchase under way that nobody remembers, instead of buying `target`."""
+        if action.need is None:
+            return None
+        return self.foundlings.first(lambda record: self._as_good(record, target, action, profile))
+
+    def _as_good(self, candidate: Record, target: Record, action: Action, profile: Profile) -> bool:
+        """Whether a machine serves the need of an action no less than the one the engine chose."""
+        assert action.need is not None
+        for key in (profile.same and profile.same.key, profile.strict_spread and profile.strict_spread.topology_key):
+            if key and _value(candidate, key) != _value(target, key):
+                return False
+        unit = parse_canonical(action.need.min_unit)
+        covers = candidate.shape.allocatable.covers(target.shape.allocatable)
+        return covers and serves(candidate, profile, unit, self._demand.overhead(action.cluster))
 
     def _reusable(self, operation: Operation) -> bool:
         """Whether all of a machine that is being drained would be there for others."""

@@ -51,6 +51,7 @@ from bigfleet.shard.core.state.enum_aliases import (
     QUEUED,
     SPECULATIVE,
 )
+from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.ids import IdSource
 from bigfleet.shard.core.state.operations import DRAINS, Operation, Stage
 from bigfleet.shard.core.state.state import ShardState
@@ -89,6 +90,7 @@ class Executor:
         finished: Finished,
         refused: Refused = lambda operation: None,
         undrained: Callable[[str], None] = lambda machine: None,
+        departed: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self._state = state
         self._lifecycle = lifecycle
@@ -106,7 +108,7 @@ class Executor:
         )
         self.failures = LocalFailures(state.config.stuck_hold)
         self.visibility = Visibility(state)
-        self.departures = Departures(state, lifecycle, self.failures, self.visibility)
+        self.departures = Departures(state, lifecycle, self.failures, self.visibility, departed)
         self.cannot_delete: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -152,6 +154,11 @@ class Executor:
             why = f"bought for {operation.cluster} by an earlier process"
             self._lifecycle.move(record, CREATING, why, cluster=operation.cluster, stamp=stamp)
         self._await(operation)
+
+    def adopt(self, operation: Operation) -> None:
+        """Take over a purchase under way that nobody remembers making."""
+        self._journal(operation)
+        self.rejoin(operation)
 
     def _bind(self, operation: Operation) -> None:
         """Idle → Configuring, and ask for the user data."""

@@ -1,8 +1,10 @@
 """Kinds of machines that did not help a cluster: their nodes never became ready, or did and nobody found room there.
 
 A machine bound for a row is watched until its node is ready and a roll-up of that state or a later one is in force. If
-as many units of the row have no room as before, such machines are no use to it for a while, doubling from five minutes
-to an hour (`docs/engine.md`, P46). A machine that helped forgets the row's backoff, a ready node that of its cluster.
+as many units of the row have no room as before and the node is empty, such machines are no use to it for a while,
+doubling from five minutes to an hour (`docs/engine.md`, P46). A node that others filled proves nothing: in a burst
+larger pods take the room first. A machine that helped forgets the row's backoff, a ready node that of its cluster.
+Of machines bought together for a gang only the last proves anything: before it is ready nobody of the gang can run.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from bigfleet.engine.policy import MINUTE
 from bigfleet.engine.results import NeedKey
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.outcomes import Level
+from bigfleet.shard.core.clusters.gathering import UNDER_WAY
 from bigfleet.shard.core.state.backoff import Kind, Rest, kind_of
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class _Watched(Struct):
     kind: Kind
     version: int = 0
     before: _Standing = (0, 0)
+    empty: bool = True
 
 
 class Backoffs:
@@ -72,15 +76,32 @@ class Backoffs:
     def reported(self, cluster: str, event: NodeReported, rollup: Rollup | None) -> None:
         """A node's report, and the roll-up in force when it came."""
         watched = self._watched.get(cluster, {}).get(event.machine)
-        if watched is None or watched.version or not event.ready or event.closing_since:
+        if watched is None:
+            return
+        watched.empty = event.empty
+        if watched.version or not event.ready or event.closing_since:
             return
         self._rests.pop((cluster, watched.kind, None), None)
+        if watched.row.group and self._others_boot(cluster, event.machine, watched.row.group):
+            self.dismiss(cluster, event.machine)
+            return
         if rollup is None or rollup.counted is None or rollup.counted.mirror_version >= event.mirror_version:
             # Nothing tells what the row was like without the machine.
             self.dismiss(cluster, event.machine)
             return
         watched.version = event.mirror_version
         watched.before = self._standing(rollup, watched.row)
+
+    def _others_boot(self, cluster: str, machine: str, group: str) -> bool:
+        """Whether another machine of the gang is not ready yet."""
+        fleet, watched = self._state.fleet, self._watched[cluster]
+        for key in fleet.bound.get(cluster, ()):
+            record = fleet.machines[key]
+            if key == machine or record.stamp.group != group:
+                continue
+            if record.state in UNDER_WAY or (key in watched and not watched[key].version):
+                return True
+        return False
 
     def applied(self, rollup: Rollup, version: int) -> None:
         """The roll-up is in force, as of this version of the cluster's mirror."""
@@ -113,10 +134,10 @@ class Backoffs:
     def _judge(self, watched: _Watched, after: _Standing) -> None:
         subject = (watched.row.cluster, watched.kind, watched.row)
         (with_room_before, stranded_before), (with_room, stranded) = watched.before, after
-        if stranded and stranded_before and stranded >= stranded_before and with_room <= with_room_before:
-            self._failed(subject, "its pods found no room there")
-        else:
+        if not stranded or not stranded_before or stranded < stranded_before or with_room > with_room_before:
             self._rests.pop(subject, None)
+        elif watched.empty:
+            self._failed(subject, "its pods found no room there")
 
     def _failed(self, subject: _Subject, why: str) -> None:
         rest = self._rests.setdefault(subject, Rest())
@@ -131,6 +152,7 @@ class Backoffs:
             "machines of this kind did not help; none is acquired for a while",
             cluster=cluster,
             fingerprint="" if row is None else row.fingerprint,
+            min_unit="" if row is None else row.min_unit,
             provider=kind[0],
             instance_type=kind[1],
             zone=kind[2],

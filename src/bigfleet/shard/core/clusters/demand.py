@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 REJECTED = "bigfleet_shard_rollups_rejected_total"
 PROVISIONING_LATENCY = "bigfleet_shard_provisioning_latency_seconds"
+# What one step takes over at most; the next one follows at once. Of a fleet that changes as a whole, or of one cluster
+# that sends very much, nobody waits for more than a short step.
+ROLLUPS_PER_STEP = 250
+LARGE_ROWS = 20_000
 HELD_REASON = "it would withdraw nearly all demand; applied once confirmed"
 
 
@@ -82,6 +86,8 @@ class Demand:
         self.buckets: Counter[int] = Counter()
         self._waiting: dict[str, Submitted] = {}
         self._running: dict[str, Submitted] = {}
+        # Large ones that small ones were taken before: once.
+        self._passed: set[str] = set()
         self._held: dict[str, Rollup] = {}
         self._links: dict[str, bool] = {}
         self._bound_here: frozenset[str] = frozenset()
@@ -91,6 +97,7 @@ class Demand:
         # Resources that accepted roll-ups name, and maybe some that they named.
         self._names: set[str] = set()
         self._forgotten: tuple[str, ...] = ()
+        self._left_over = False
 
     def receive(self, event: RollupReceived) -> None:
         session = self._state.sessions.get(event.session)
@@ -155,7 +162,7 @@ class Demand:
         """Everything that waits, for one step; `settle` must follow."""
         if not self.has_changes:
             return None
-        self._running, self._waiting = self._waiting, {}
+        self._running = self._next()
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
         forgotten, self._forgotten, self._links = self._forgotten, (), {}
         for cluster, item in self._running.items():
@@ -170,6 +177,29 @@ class Demand:
             self._placement.reports.take(),
         )
 
+    @property
+    def backlog(self) -> bool:
+        """Whether roll-ups were left over by the last step: the next one does not have to wait for its time."""
+        return self._left_over and bool(self._waiting)
+
+    def _next(self) -> dict[str, Submitted]:
+        """Those of the next step, the longest waiting first; a large one lets the others go first, once."""
+        waiting = self._waiting
+        large = {name for name, item in waiting.items() if len(item.rollup) >= LARGE_ROWS}
+        if len(waiting) <= ROLLUPS_PER_STEP and (not large or len(waiting) == len(large) == 1):
+            self._waiting, self._left_over = {}, False
+            self._passed -= large
+            return waiting
+        first = [name for name in waiting if name in large and name in self._passed][:1]
+        if not first:
+            first = [name for name in waiting if name not in large][:ROLLUPS_PER_STEP] or list(waiting)[:1]
+        self._passed = (self._passed | large) - set(first)
+        self._waiting = {name: item for name, item in waiting.items() if name not in set(first)}
+        self._left_over = bool(self._waiting)
+        if self._left_over:
+            self._state.ask_for_cycle()
+        return {name: waiting[name] for name in first}
+
     def settle(self, outcomes: Mapping[str, RollupOutcome]) -> None:
         """The step is done: demand in force changes and the operators are told."""
         for cluster, item in self._running.items():
@@ -183,6 +213,7 @@ class Demand:
             self._accept(item.rollup)
             self._answer(item, AckOutcome.APPLIED)
         self._running = {}
+        self.quarantine.keep_baselines()
 
     def forget_departed(self) -> None:
         """Forget clusters that have been away for long and have no machine left, or they would pile up over the years.

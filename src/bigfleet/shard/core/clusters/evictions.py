@@ -2,19 +2,23 @@
 
 Clusters count pods, they do not name them. Units of a row that begin to run are kept by the minute; where fewer run
 than before, all minutes lose the same share of theirs, as if it were chance who ended. Those left after 15 minutes earn
-the budget (a fifteenth of `eviction-age` is a minute here). What ran before the shard looked earns nothing, and a
-restart begins with an empty budget.
+the budget (a fifteenth of `eviction-age` is a minute here). What ran before the shard looked earns nothing, so the
+budget is journalled: without it a steady cluster could never be consolidated again after a restart.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bigfleet.engine.batches import NONE
+from bigfleet.shard.contract.events import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from bigfleet.engine.batches import Rollup
@@ -72,11 +76,14 @@ class _Young:
 class Evictions:
     """The budget of every cluster."""
 
-    def __init__(self, state: ShardState) -> None:
+    def __init__(self, state: ShardState, rows: Mapping[tuple[Table, str], str]) -> None:
         self._state = state
         self._length = max(1, state.config.eviction_age // (_MINUTES - 1))
         self._young: dict[str, _Young] = {}
         self._tokens: dict[str, float] = {}
+        for (table, cluster), text in rows.items():
+            if table == Table.EVICTIONS:
+                self._restore(cluster, text)
 
     def applied(self, rollup: Rollup) -> None:
         """A counted roll-up is in force."""
@@ -87,11 +94,12 @@ class Evictions:
 
     def spend(self, cluster: str, pods: int) -> None:
         """A move has begun that will evict so many."""
-        self._tokens[cluster] = self._tokens.get(cluster, 0.0) - pods
+        self._keep(cluster, self._tokens.get(cluster, 0.0) - pods)
 
     def forget(self, cluster: str) -> None:
         self._young.pop(cluster, None)
-        self._tokens.pop(cluster, None)
+        if self._tokens.pop(cluster, None) is not None:
+            self._state.turn.erase(Table.EVICTIONS, cluster)
 
     def allowed(self) -> tuple[tuple[str, int], ...]:
         """(Cluster, pods that may be evicted now), where that is any."""
@@ -108,7 +116,23 @@ class Evictions:
         if old:
             config = self._state.config
             earned = self._tokens.get(cluster, 0.0) + config.eviction_rate * old
-            self._tokens[cluster] = min(float(config.eviction_most), earned)
+            self._keep(cluster, min(float(config.eviction_most), earned))
+
+    def _keep(self, cluster: str, tokens: float) -> None:
+        if tokens != self._tokens.get(cluster):
+            self._tokens[cluster] = tokens
+            self._state.turn.write(Table.EVICTIONS, cluster, repr(tokens), lazy=True)
+
+    def _restore(self, cluster: str, text: str) -> None:
+        """A row that cannot be read is as good as none: nothing is evicted before somebody has earned it."""
+        try:
+            tokens = float(text)
+        except ValueError:
+            tokens = math.nan
+        if math.isfinite(tokens):
+            self._tokens[cluster] = min(float(self._state.config.eviction_most), tokens)
+        else:
+            self._state.turn.erase(Table.EVICTIONS, cluster)
 
 
 def _aligned(one: Rollup, other: Rollup) -> bool:

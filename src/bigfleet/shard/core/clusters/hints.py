@@ -18,6 +18,8 @@ from bigfleet.shard.core.state.state import ShardState
 NOTHING = (0, Confidence.NONE, 0.0)
 # Profiles looked at in one step, of clusters that have waited longest first: all of a large fleet would hold it up.
 PROFILES_PER_STEP = 1000
+# A cluster with more profiles than this hears no hints: nobody reads so many, and each costs every other cluster time.
+MOST_PROFILES = 10_000
 Content = tuple[int, Confidence, float]
 
 
@@ -43,6 +45,7 @@ class Hints:
             at = {
                 session.cluster: session.hints_at + interval if session.hints_at else 0
                 for session in self._state.sessions
+                if self._profiles(session.cluster) <= MOST_PROFILES
             }
             due = sorted((cluster for cluster, since in at.items() if now >= since), key=at.__getitem__)
             self._asked = self._first(due)
@@ -54,10 +57,13 @@ class Hints:
         """As many of them as one step may look at."""
         taken, profiles = 0, 0
         while taken < len(due) and profiles < PROFILES_PER_STEP:
-            known = self._demand.clusters.get(due[taken])
-            profiles += 0 if known is None else len(known.profiles)
+            profiles += self._profiles(due[taken])
             taken += 1
         return tuple(due[:taken])
+
+    def _profiles(self, cluster: str) -> int:
+        known = self._demand.clusters.get(cluster)
+        return 0 if known is None else len(known.profiles)
 
     def update(self, rows: Iterable[results.AvailableCapacity]) -> None:
         """After a step: owe a hint to every session whose turn it is, where the content changed."""

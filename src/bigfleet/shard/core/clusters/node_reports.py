@@ -3,8 +3,8 @@
 A report waits until a roll-up of its state of the mirror, or a later one, goes with it or has gone before: pods that
 were bound meanwhile would take room on their node and still be without room in the rows. What the shard has told a
 cluster to close or open again is laid over its reports until one agrees, or it would be decided twice; so is a drain
-that was taken back, whose room no roll-up knows of yet. A report says nothing once its machine is another's, or when a
-new stream begins. Reports wake no cycle, unless a node became empty.
+that was taken back, whose room no roll-up knows of yet, and a machine that waits for others of its gang. A report says
+nothing once its machine is another's, or when a new stream begins. Reports wake no cycle, unless a node became empty.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bigfleet.engine.placement import Load, NodeBatch
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.contract.outcomes import Level
+from bigfleet.shard.core.clusters.gathering import Gathering
 from bigfleet.shard.core.state.counts import MICRO
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, CONFIGURING, DRAINING, FAILED
 
@@ -63,6 +64,7 @@ class NodeReports:
         self._last: dict[str, NodeReported] = {}
         self._of: dict[str, dict[str, None]] = {}
         self._laid: dict[str, Laid] = {}
+        self._gathering = Gathering(state, self._last)
         # By cluster and machine: reports the engine has still to hear, oldest first.
         self._waiting: dict[str, dict[str, list[_Heard]]] = {}
         # Which state of its mirror a cluster's rows are of.
@@ -83,6 +85,7 @@ class NodeReports:
         self._last[machine] = event
         self._of.setdefault(cluster, {})[machine] = None
         self._count(cluster, machine, event)
+        self._gathering.reported(machine, event)
         laid = self._laid.get(machine)
         if laid is not None and (event.closing_since > 0) == (laid.closing_since > 0):
             del self._laid[machine]
@@ -133,6 +136,8 @@ class NodeReports:
 
     def _with_laid(self, machine: str, event: NodeReported) -> NodeReported:
         laid = self._laid.get(machine)
+        if machine in self._gathering and not event.closing_since:
+            return replace(event, mirror_version=UNSEEN)
         if laid is None:
             return event
         if laid.closing_since:
@@ -175,6 +180,9 @@ class NodeReports:
     def take(self) -> list[NodeBatch]:
         """What the engine can hear by now, by cluster; each is told once."""
         self._expire()
+        for machine in self._gathering.changed():
+            if machine in self._last:
+                self._repeat(self._state.fleet.machines[machine].cluster, machine)
         waiting, self._waiting = self._waiting, {}
         found: dict[str, list[NodeReported]] = {}
         for cluster, machines in sorted(waiting.items()):
@@ -235,6 +243,7 @@ class NodeReports:
 
     def _forget(self, cluster: str, machine: str) -> None:
         del self._last[machine]
+        self._gathering.forget(machine)
         self._count(cluster, machine, None)
         self._told.pop(machine, None)
         self._again.discard(machine)

@@ -30,11 +30,13 @@ class Placement:
     def __init__(self, state: ShardState, boot: JournalState) -> None:
         self._state = state
         self.spared = Spared(state, boot.rows)
-        self.evictions = Evictions(state)
+        self.evictions = Evictions(state, boot.rows)
         self.backoffs = Backoffs(state)
         self.reports = NodeReports(state, self.reopened)
         # Counted roll-ups in force.
         self._in_force: dict[str, Rollup] = {}
+        # Clusters whose demand in force is told as sums.
+        self._in_sums: set[str] = set()
         self._streams: dict[str, None] = {}
         self._confirmed: dict[str, int] = {}
 
@@ -61,8 +63,10 @@ class Placement:
             if before is not None:
                 self._note_mode(cluster, "demand is told as sums from now on")
                 self.forget(cluster)
+            self._in_sums.add(cluster)
             return
-        if before is None:
+        if cluster in self._in_sums:
+            self._in_sums.discard(cluster)
             self._note_mode(cluster, "the cluster says what has no room from now on")
         self._in_force[cluster] = rollup
         self._confirmed.pop(cluster, None)
@@ -104,6 +108,7 @@ class Placement:
     def forget(self, cluster: str) -> None:
         """The cluster left for good, or does not report any more."""
         self._in_force.pop(cluster, None)
+        self._in_sums.discard(cluster)
         self._confirmed.pop(cluster, None)
         self.evictions.forget(cluster)
         self.backoffs.forget(cluster)

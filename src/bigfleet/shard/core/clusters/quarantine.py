@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from msgspec.json import encode
 
 from bigfleet.engine.batches import Rollup
-from bigfleet.engine.policy import RollupGuard, RollupSize
+from bigfleet.engine.policy import SECOND, RollupGuard, RollupSize
 from bigfleet.shard.contract.events import Table
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.state import ShardState
 
 _WORTH_WRITING = 0.25
+# What a cluster's roll-up amounts to is worked out so long after it was accepted: it is a baseline and no record, and
+# most roll-ups are replaced before anybody could ask.
+_LOOK_AFTER = 10 * SECOND
 
 
 class Baseline(RollupSize):
@@ -59,7 +62,9 @@ class Quarantine:
         self._journalled: dict[str, Baseline] = {}
         self._first: set[str] = set()
         self._held: dict[str, Held] = {}
-        self._accepted: dict[str, Baseline] = {}
+        self._accepted: dict[str, Baseline | Rollup] = {}
+        # Clusters whose accepted roll-up may have to be journalled → since when, the oldest first.
+        self._unlooked: dict[str, int] = {}
         for (table, cluster), text in rows.items():
             baseline = _parse(text) if table == Table.GUARD else None
             if baseline is not None:
@@ -87,28 +92,54 @@ class Quarantine:
 
     def note_applied(self, rollup: Rollup) -> None:
         """The engine took it: the new baseline."""
-        cluster, baseline = rollup.cluster, Baseline.of(rollup)
+        cluster = rollup.cluster
         self._first.discard(cluster)
-        before = self._accepted.get(cluster)
-        self._accepted[cluster] = baseline
-        held = self._held.pop(cluster, None)
-        if held is not None and before is not None and self._guard.suspects(before, baseline):
-            self._turn.log(
-                Level.WARNING,
-                "quarantined rollup accepted: the loss of demand was confirmed",
-                cluster=cluster,
-                previous_rows=before.rows,
-                new_rows=baseline.rows,
-            )
-        known = self._journalled.get(cluster)
-        if known is None or not known.near(baseline):
+        before = self._baseline(cluster) if cluster in self._held else None
+        self._accepted[cluster] = rollup
+        if self._held.pop(cluster, None) is not None and before is not None:
+            baseline = self._baseline(cluster)
+            if baseline is not None and self._guard.suspects(before, baseline):
+                self._turn.log(
+                    Level.WARNING,
+                    "quarantined rollup accepted: the loss of demand was confirmed",
+                    cluster=cluster,
+                    previous_rows=before.rows,
+                    new_rows=baseline.rows,
+                )
+        if cluster not in self._journalled:
+            self._look(cluster)
+        else:
+            self._unlooked.setdefault(cluster, self._state.now)
+
+    def keep_baselines(self) -> None:
+        """After a step: journal what has changed for long enough and by enough."""
+        due = self._state.now - _LOOK_AFTER
+        for cluster in [name for name, since in self._unlooked.items() if since <= due]:
+            del self._unlooked[cluster]
+            self._look(cluster)
+
+    def _look(self, cluster: str) -> None:
+        baseline, known = self._baseline(cluster), self._journalled.get(cluster)
+        if baseline is not None and (known is None or not known.near(baseline)):
             self._journalled[cluster] = baseline
             text = encode({"rows": baseline.rows, "volume": baseline.volume}, order="sorted").decode()
             self._turn.write(Table.GUARD, cluster, text, lazy=True)
 
+    def _baseline(self, cluster: str) -> Baseline | None:
+        """What was accepted last of a cluster."""
+        accepted = self._accepted.get(cluster)
+        if isinstance(accepted, Rollup):
+            accepted = self._accepted[cluster] = Baseline.of(accepted)
+        return accepted
+
     def note_held(self, rollup: Rollup) -> None:
         """The engine holds it."""
         self._warn(rollup.cluster, len(rollup), self._note_held(rollup.cluster))
+
+    @property
+    def unheard(self) -> bool:
+        """Whether a cluster that asked for something before the restart has not said since what it wants."""
+        return any(self._journalled[cluster].rows for cluster in self._first)
 
     @property
     def known(self) -> Iterable[str]:
@@ -120,6 +151,7 @@ class Quarantine:
         self._first.discard(cluster)
         self._held.pop(cluster, None)
         self._accepted.pop(cluster, None)
+        self._unlooked.pop(cluster, None)
         if self._journalled.pop(cluster, None) is not None:
             self._turn.erase(Table.GUARD, cluster)
 
@@ -129,11 +161,12 @@ class Quarantine:
         return held
 
     def _warn(self, cluster: str, rows: int, held: Held) -> None:
+        before = self._baseline(cluster)
         self._turn.log(
             Level.WARNING,
             "rollup quarantined: it would withdraw nearly all demand of the cluster",
             cluster=cluster,
-            previous_rows=self._accepted[cluster].rows if cluster in self._accepted else 0,
+            previous_rows=before.rows if before is not None else 0,
             new_rows=rows,
             held_consecutive=held.count,
             accepted_after=self._guard.consecutive,

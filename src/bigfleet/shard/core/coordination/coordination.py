@@ -19,9 +19,11 @@ from bigfleet.shard.contract.coordination import (
     LetGo,
     Ranking,
     UnassignDomain,
+    VictimQuestion,
 )
 from bigfleet.shard.contract.events import JournalState, ReportNow, Table
 from bigfleet.shard.contract.outcomes import Level
+from bigfleet.shard.core.coordination.arrivals import Arrivals
 from bigfleet.shard.core.coordination.bindings import Bindings
 from bigfleet.shard.core.coordination.cross_drains import CrossDrains
 from bigfleet.shard.core.coordination.ownership import Ownership
@@ -45,9 +47,11 @@ class Coordination:
         releases: Releases,
         drains: CrossDrains,
         bindings: Bindings,
+        arrivals: Arrivals,
         boot: JournalState,
     ) -> None:
         self._state = state
+        self._arrivals = arrivals
         self._ownership = ownership
         self._releases = releases
         self._drains = drains
@@ -71,17 +75,31 @@ class Coordination:
             self._acks.pop(told, None)
         if event.term and not self._accept(event.term):
             return False
+        before = self._ownership.table
         if event.table is not None and self._state.config.with_coordinator and self._ownership.receive(event.table):
             self._releases.compare()
             self._drains.compare(event.table)
+            self._arrivals.compare(before, event.table)
+        self._ownership.sure(event.sure)
         self._bindings.receive(event.bindings)
         for instruction in event.instructions:
             if instruction.id:
                 self._obey(instruction)
         return True
 
+    @property
+    def arriving(self) -> tuple[str, ...]:
+        """Transfers to this shard that the last step did not count."""
+        return self._arrivals.named
+
+    def questions(self) -> tuple[VictimQuestion, ...]:
+        """A step begins: what it is asked besides, and what is here for it to count."""
+        self._arrivals.step_begins()
+        return self._drains.questions()
+
     def decided(self, ranked: Mapping[str, Ranking], cycle: int) -> None:
-        """A step said whom to drain."""
+        """A step ended, and said whom to drain."""
+        self._arrivals.step_ended()
         for transfer in self._drains.decide(ranked, cycle):
             for instruction in self._asked.pop(transfer, {}):
                 self._answer(instruction, AckOutcome.ACCEPTED, "", self._drains.answer(transfer) or ())

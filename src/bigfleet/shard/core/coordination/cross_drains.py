@@ -2,9 +2,10 @@
 free.
 
 Whom to drain is the engine's to say, by its own order of victims, so a request is answered after the next step. Only
-machines of lower priority are taken, none whose node says otherwise or whose interruption costs more than the
-preemptor's. What was taken is journalled before anything is drained: a repeated request gets the same answer, and the
-machines stay free, also after a restart, until they are asked for by name or that is no longer to be expected.
+machines of lower priority are taken, none whose node says otherwise, whose interruption costs more than the
+preemptor's, or that a consolidation move needs. What was taken is journalled before anything is drained: a repeated
+request gets the same answer, and the machines stay free, also after a restart, until they are asked for by name or that
+is no longer to be expected.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.coordination import DrainFor, OwnershipTable, Phase, Ranking, VictimQuestion
 from bigfleet.shard.contract.events import JournalState, Table
 from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.moves import Moves
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.operations import FIRST_CALL, Operation
@@ -49,8 +51,9 @@ class Taken(Struct):
 class CrossDrains:
     """Answers the coordinator's drains."""
 
-    def __init__(self, state: ShardState, executor: Executor, nodes: Nodes, boot: JournalState) -> None:
+    def __init__(self, state: ShardState, executor: Executor, nodes: Nodes, moves: Moves, boot: JournalState) -> None:
         self._state = state
+        self._moves = moves
         self._executor = executor
         self._nodes = nodes
         self._taken: dict[str, Taken] = {}
@@ -148,6 +151,7 @@ class CrossDrains:
             and (node is None or node.empty or node.max_pod_priority < wanted.priority)
             and (not wanted.bucket or record.stamp.interruption_dollars <= bucket_dollars(wanted.bucket))
             and self._state.operations.on(record.key) is None
+            and self._moves.of(record.key) is None
         )
 
     def _drain(self, record: Record, wanted: DrainFor, grace: int, cycle: int) -> None:

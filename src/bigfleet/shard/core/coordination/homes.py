@@ -3,8 +3,8 @@ relabelling.
 
 A shard that forgets them with its process would judge a relabelled machine anew, and two shards would act on it. So
 they are journalled, in a fixed number of rows: half a million machines cost some megabytes of text, and a machine
-that appears rewrites one row of about a hundred names. Machines that are gone are remembered too, as far as there is
-room: their id may be sold again under other labels.
+that appears rewrites one row of about a hundred names. Where no coordinator vouches for first sightings, machines that
+are gone are remembered too, as far as there is room: their id may be sold again under other labels.
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ class Homes:
         self._changed: dict[str, None] = {}
         self._new_values = False
 
-    def of(self, machine: str, now: Home) -> Home:
-        """Where the machine belongs: as remembered, or as it stands now if it was never seen."""
+    def find(self, machine: str) -> Home | None:
+        """Where the machine belongs; None if it was never seen."""
         _, names = self._row(machine)
         number = names.get(machine)
-        if number is not None and number < len(self._homes):
-            return self._homes[number]
-        return self.note(machine, now)
+        return self._homes[number] if number is not None and number < len(self._homes) else None
+
+    def forget(self, machine: str) -> None:
+        row, names = self._row(machine)
+        if names.pop(machine, None) is not None:
+            self._changed[row] = None
 
     def note(self, machine: str, home: Home) -> Home:
         """From now on the machine belongs there."""

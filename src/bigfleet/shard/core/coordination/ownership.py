@@ -2,8 +2,8 @@
 
 The table is kept in the journal and obeyed also while the coordinator is away. A shard that has a coordinator but no
 table yet owns nothing. A machine is judged by where it stood when it was first seen (`homes`), so it keeps its owner
-when it is relabelled; transfers win over domains, and machines this shard let go stay let go until a table says
-otherwise.
+when it is relabelled; one that was never seen before is nobody's until others were asked about it (`sightings`).
+Transfers win over domains, and machines this shard let go stay let go until a table says otherwise.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import msgspec
 
 from bigfleet.engine.batches import Shape
 from bigfleet.shard.contract.coordination import OwnershipTable, Phase, TableTransfer
-from bigfleet.shard.contract.events import JournalState, Table
+from bigfleet.shard.contract.events import JournalState, ReportNow, Table
 from bigfleet.shard.core.coordination.homes import Home, Homes
+from bigfleet.shard.core.coordination.sightings import Name, Sightings
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.state import ShardState
 
 TABLE_ROW = "table"
 DOMAINS_ROW = "domains"
 DEFAULT_KEYS = ("topology.bigfleet/rack", "topology.kubernetes.io/zone")
+RELABELLED_REPORTED = 64
 
 
 class Ownership:
@@ -34,6 +36,8 @@ class Ownership:
         self._static = frozenset(state.config.domain)
         self._judges = state.config.with_coordinator or bool(self._static)
         self._homes = Homes(state.turn, boot.rows if self._judges else {})
+        listed = (each for each in state.config.providers if each not in state.config.ignore_provider)
+        self.sightings = Sightings(state.fencing.epoch, listed)
         self.table: OwnershipTable | None = None
         self._domains: dict[tuple[str, str], str] = {}
         # Machine id → provider (empty: any) → whether it was handed to this shard.
@@ -63,15 +67,59 @@ class Ownership:
         if not self._judges:
             return True, ()
         now = {key: shape.label(key) or "" for key in self._settled}
-        home = self._homes.of(f"{provider}/{id}", tuple(now.items()))
-        if now.keys() - dict(home).keys():
-            home = self._homes.note(f"{provider}/{id}", tuple({**now, **dict(home)}.items()))
+        name = f"{provider}/{id}"
+        home = self._homes.find(name)
+        if home is None and self._asks_first:
+            self.sightings.doubt((provider, id))
+            home = tuple(now.items())
+        elif home is None or now.keys() - dict(home).keys():
+            home = self._homes.note(name, tuple({**now, **dict(home or ())}.items()))
+        if any(now.get(key, value) != value for key, value in home):
+            self.sightings.strayed[provider, id] = None
         return self._owns(provider, id, home), home
 
+    def stands(self, record: Record, shape: Shape, *, believed: bool) -> None:
+        """A machine was seen again; a sighting that may be outdated still says that it was elsewhere once."""
+        if not self._judges:
+            return
+        name = (record.provider, record.id)
+        strayed = any((shape.label(key) or "") != value for key, value in record.home)
+        if strayed and name in self.sightings:
+            record.home = tuple((key, shape.label(key) or "") for key, _ in record.home)
+            self.sightings.doubt(name)
+        elif strayed:
+            self.sightings.strayed[name] = None
+        elif believed:
+            self.sightings.strayed.pop(name, None)
+
+    def gone(self, record: Record) -> None:
+        """The provider has it no more. Should it come back, others are asked who remembers it."""
+        self.sightings.forget((record.provider, record.id))
+        if self._vouched:
+            self._homes.forget(f"{record.provider}/{record.id}")
+
+    def listed(self, provider: str, began: int) -> None:
+        """A List has ended: a look may be over, and there may be more to ask about."""
+        self.seen_all()
+        if self.sightings.listed(provider, began) or self.sightings.news:
+            self._state.turn.emit(ReportNow())
+
     def seen_all(self) -> None:
-        """A List has ended, or a single machine was read: first sightings become durable."""
+        """Everything of a List was seen, or a single machine was read: first sightings become durable."""
         if self._homes.changed:
             self._homes.keep(self._alive)
+
+    def relabelled(self) -> list[tuple[str, str, str]]:
+        """(provider, id, owner) of machines that stand elsewhere than at first, as far as the table pins none."""
+        found = []
+        for name in self.sightings.strayed if self.table is not None else ():
+            record = self._state.fleet.find(*name)
+            if record is not None and self._pinned(*name) is None:
+                if owner := self._owner(record.home):
+                    found.append((*name, owner))
+                if len(found) == RELABELLED_REPORTED:
+                    break
+        return found
 
     def judge(self, records: Iterable[Record]) -> None:
         """Look at machines again."""
@@ -92,16 +140,26 @@ class Ownership:
             if self._assigned is None:
                 return False
             return not self._assigned or any(where.get(key) == value for key, value in self._assigned)
+        mine = self._pinned(provider, id)
+        if mine is not None:
+            return mine
+        if self.sightings and (provider, id) in self.sightings:
+            return False
+        return self._owner(home) == self._me
+
+    def _pinned(self, provider: str, id: str) -> bool | None:
+        """Whether the table gives this machine to this shard by name; None when it does not name it."""
         handed = self._handed.get(id)
-        if handed is not None:
-            mine = handed.get(provider, handed.get(""))
-            if mine is not None:
-                return mine
+        return None if handed is None else handed.get(provider, handed.get(""))
+
+    def _owner(self, home: Home) -> str:
+        """Whose machines of this home are; empty while that changes."""
+        where = dict(home)
         for key in self._keys():
             owner = self._domains.get((key, where.get(key, "")))
             if owner is not None:
-                return owner == self._me
-        return self.table.default == self._me
+                return owner
+        return self.table.default if self.table is not None else ""
 
     # --------------------------------------------------------------------------------------------------------- changing
 
@@ -114,14 +172,52 @@ class Ownership:
             return True
         self._install(table)
         self._settle_on(self._keys())
+        if known is not None and known.generation != table.generation and known.generation and table.vouches:
+            self._start_over()
+        if not table.vouches:
+            self._trust(self.sightings.settle())
         self._state.turn.write(Table.OWNERSHIP, TABLE_ROW, msgspec.json.encode(table).decode())
-        rules = ("default", "keys", "domains")
+        rules = ("default", "keys", "domains", "vouches", "generation")
         if known is None or any(getattr(known, name) != getattr(table, name) for name in rules):
             self.judge(list(self._state.fleet.all()))
         else:
             changed = set(known.transfers) ^ set(table.transfers)
             self.judge(self._named({(each.provider, id) for each in changed for id in each.machines}))
         return True
+
+    def sure(self, number: int) -> None:
+        """Everybody was asked about machines first seen up to this number; what somebody remembers is in the table."""
+        if number:
+            names = self.sightings.settle(number)
+            self._trust(names)
+            self.judge(self._named(names))
+
+    def _trust(self, names: Iterable[Name]) -> None:
+        for provider, id in names:
+            record = self._state.fleet.find(provider, id)
+            if record is not None:
+                self._homes.note(f"{provider}/{id}", record.home)
+        self.seen_all()
+
+    def _start_over(self) -> None:
+        """This shard was removed and is back: who owned what meanwhile, by which labels, it does not know."""
+        for record in self._state.fleet.all():
+            self._homes.forget(f"{record.provider}/{record.id}")
+            record.home = tuple((key, record.shape.label(key) or "") for key in self._settled)
+            self.sightings.forget((record.provider, record.id))
+            self.sightings.doubt((record.provider, record.id))
+        self.seen_all()
+
+    @property
+    def _vouched(self) -> bool:
+        return self.table is not None and self.table.vouches
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether machines seen for the first time wait for others. Without a table nothing is owned anyway."""
+        if self.table is None:
+            return self._state.config.with_coordinator and self._assigned is None
+        return self.table.vouches
 
     def assign(self, key: str, value: str, *, given: bool) -> None:
         """One domain more or less, from a coordinator that knows no tables."""
@@ -132,6 +228,8 @@ class Ownership:
             assigned.pop((key, value), None)
         self._assigned = assigned
         self._settle_on([key])
+        if self.table is None:
+            self._trust(self.sightings.settle())
         self._state.turn.write(Table.OWNERSHIP, DOMAINS_ROW, json.dumps(sorted(assigned)))
         self.judge(list(self._state.fleet.all()))
 
@@ -156,7 +254,9 @@ class Ownership:
             for record in self._state.fleet.all():
                 known = dict(record.home)
                 new = tuple((key, record.shape.label(key) or "") for key in keys if key not in known)
-                if new:
+                if new and (record.provider, record.id) in self.sightings:
+                    record.home = (*record.home, *new)
+                elif new:
                     record.home = self._homes.note(f"{record.provider}/{record.id}", (*record.home, *new))
             self.seen_all()
 

@@ -16,6 +16,7 @@ from bigfleet.engine.batches import Shape
 from bigfleet.model.machine import MachineState
 from bigfleet.shard.contract.coordination import AckOutcome, LetGo, Phase, Selector
 from bigfleet.shard.contract.events import JournalState, Table
+from bigfleet.shard.core.actions.moves import Moves
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.state import ShardState
@@ -31,10 +32,16 @@ class Releases:
     """Answers the coordinator's requests for machines. `kept` tells those that were drained for another shard."""
 
     def __init__(
-        self, state: ShardState, ownership: Ownership, boot: JournalState, kept: Callable[[Record], bool]
+        self,
+        state: ShardState,
+        ownership: Ownership,
+        moves: Moves,
+        boot: JournalState,
+        kept: Callable[[Record], bool],
     ) -> None:
         self._state = state
         self._ownership = ownership
+        self._moves = moves
         self._kept = kept
         self._notes: dict[str, tuple[Name, ...]] = {}
         for (table, key), row in sorted(boot.rows.items()):
@@ -116,6 +123,7 @@ class Releases:
         return (
             self._state.operations.on(record.key) is None
             and not self._kept(record)
+            and self._moves.of(record.key) is None
             and (bool(selector.provider) or self._unique(record))
         )
 

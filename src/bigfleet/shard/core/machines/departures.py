@@ -6,6 +6,8 @@ who heard it; an operation on the machine has ended before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.machines.failures import LocalFailures
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
@@ -20,8 +22,14 @@ class Departures:
     """Absences of machines, and their end."""
 
     def __init__(
-        self, state: ShardState, lifecycle: Lifecycle, failures: LocalFailures, visibility: Visibility
+        self,
+        state: ShardState,
+        lifecycle: Lifecycle,
+        failures: LocalFailures,
+        visibility: Visibility,
+        departed: Callable[[Record], None],
     ) -> None:
+        self._departed = departed
         self._state = state
         self._lifecycle = lifecycle
         self._failures = failures
@@ -37,4 +45,5 @@ class Departures:
         self._state.turn.log(
             Level.INFO, "machine gone", machine=record.key, state=record.state.label, cluster=record.cluster
         )
+        self._departed(record)
         self._lifecycle.vanish(record, why)

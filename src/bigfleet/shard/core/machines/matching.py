@@ -12,11 +12,17 @@ from bigfleet.shard.core.state.fleet import Record
 
 def serves(record: Record, profile: Profile, unit: Resources, overhead: Resources = Resources.ZERO) -> bool:
     """Whether the machine could be used for a need of this profile and unit, where nodes lose `overhead`."""
-    shape = record.shape
+    return shape_serves(record.shape, profile, unit, overhead, record.key)
+
+
+def shape_serves(
+    shape: Shape, profile: Profile, unit: Resources, overhead: Resources = Resources.ZERO, machine: str = ""
+) -> bool:
+    """The same of a kind of machine, of which none is meant in particular."""
     return (
         shape.allocatable.minus(overhead).covers(unit)
         and tolerates(profile.tolerations, shape.taints)
-        and profile.matches(lambda key: attribute(record.key, shape, key))
+        and profile.matches(lambda key: attribute(machine, shape, key))
     )
 
 

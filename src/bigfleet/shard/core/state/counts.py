@@ -56,7 +56,16 @@ class Counts:
         self.clusters: Counter[tuple[str, int]] = Counter()
         self.dollars: Counter[str] = Counter()
         self.free: Counter[FreeKind] = Counter()
+        # (shape, state) of free machines, the shape by its identity: they are interned, and hashing one is dear.
+        self._shapes: dict[tuple[int, int], tuple[Shape, int]] = {}
         self._limit = _COMPACT_AT
+
+    def free_shapes(self) -> dict[int, list[Shape]]:
+        """The shapes there are free machines of, by state."""
+        found: dict[int, list[Shape]] = {}
+        for (_, state), (shape, _) in self._shapes.items():
+            found.setdefault(state, []).append(shape)
+        return found
 
     def enter(self, changes: Iterable[Change]) -> None:
         """Machines that were counted as the first are the second now; None is a machine that does not count."""
@@ -82,10 +91,19 @@ class Counts:
         self.cells[shape.instance_type, shape.zone, kind, state] += number
         if state in _FREE:
             self.free[free_kind(shape, state)] += number
+            self._count_shape(shape, int(state), number)
         if cluster:
             self.clusters[cluster, state] += number
         if is_billed(kind, has_host=host != ""):
             self.dollars[cluster] += number * round(shape.price * MICRO)
+
+    def _count_shape(self, shape: Shape, state: int, number: int) -> None:
+        key = (id(shape), state)
+        count = number + (self._shapes[key][1] if key in self._shapes else 0)
+        if count:
+            self._shapes[key] = (shape, count)
+        else:
+            del self._shapes[key]
 
     def compact(self) -> None:
         """Drop what is no longer there, once it may be much."""

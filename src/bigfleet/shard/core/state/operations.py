@@ -94,6 +94,8 @@ class Operation(Struct, eq=False):
     voluntary: bool = False
     # What it saves and costs, in words; for the audit log.
     note: str = ""
+    # What it was preferred to, by name where that is known.
+    beat: str = ""
     # How often the machine was looked up because it took its time.
     polls: int = 0
 

@@ -20,6 +20,7 @@ def counted_rollup(
     groups = {group: place for place, group in enumerate(dict.fromkeys(row.group for row in rows if row.group))}
     units = np.array([[row.unit.get(name) for name in names] for row in rows], np.int64).reshape(len(rows), len(names))
     counts = np.array([row.count for row in rows], np.int64)
+    # Columns as in `demand_rows`, which sums what these rows count.
     return Rollup(
         cluster=cluster,
         profiles=list(profiles),

@@ -60,17 +60,22 @@ class PlacementReports:
             self.close(machine, False, now)
         if levels:
             self._levels_due = now + LEVELS_EVERY
+        if self._levels:
             for name, level in self.mirror.levels():
                 self._cluster.set_level(name, level)
         heard: list[op.Event] = [op.NodesChanged()] if deltas or timer is not None else []
         return [*heard, op.DemandGrew()] if found.grew else heard
 
     def next_look(self) -> int:
-        """When to look although nobody asks: soon if something changed, else when the mirror or the levels want it."""
+        """When to look although nobody asks: soon if something changed, else when the mirror or the levels want it.
+
+        A look does not always put the mirror's timer off: reports that are due stay so until the session, which has a
+        pace of its own, takes them. So no look follows another at once.
+        """
         soon = self._stale or self._cluster.has_changes()
         due = self._looked + (LOOK_PAUSE if soon else LEVELS_EVERY)
         timer = self.mirror.next_timer()
-        return due if timer is None else max(self._looked + 1, min(due, timer))
+        return due if timer is None else max(self._looked + LOOK_PAUSE, min(due, timer))
 
     def reports(self, session: int, anew: bool, now: int) -> list[ev.Event]:
         self.look(now)
@@ -119,6 +124,7 @@ class PlacementReports:
         told = ev.NodeReported(
             session=session,
             machine=report.machine,
+            # The fields of `operator.report_codec`, for a shard that is spoken to without a wire.
             node_name=report.node_name,
             ready=report.ready,
             empty=report.empty,

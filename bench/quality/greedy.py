@@ -1,0 +1,138 @@
+"""One purchase of the engine for pods that all wait at once: what its choice of machines costs, without time.
+
+Owns the translation into a single engine step and the price of what it bought. Spot is priced with the expected
+interruptions of the pods that must go there once the firm machines are full.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from bench.quality.demand import NOBODY, Classes
+from bench.quality.kinds import UNLIMITED, Ints, Kinds
+from bench.quality.offers import NAMES, amounts, offerings, pod_kind
+from bench.quality.world import may_run
+from bigfleet.engine.batches import NONE, DemandBatch, Ids, MachineBatch, Rollup, Shape
+from bigfleet.engine.engine import Engine
+from bigfleet.engine.placement import Counted
+from bigfleet.engine.policy import SECOND, Policy
+from bigfleet.engine.results import ActionKind
+from bigfleet.model.resources import Resources
+
+_START = 1_700_000_000 * SECOND
+_SPECULATIVE = 1
+
+
+class Greedy:
+    """Buys for one family's classes out of its kinds."""
+
+    def __init__(self, classes: Classes, kinds: Kinds, policy: Policy | None = None) -> None:
+        self.classes, self.kinds = classes, kinds
+        self._policy = policy or Policy.production()
+        self._may = may_run(classes, kinds)
+
+    def machines(self, counts: Ints) -> Ints:
+        """How many of each kind one step buys for so many pods of each class."""
+        result = Engine().step(self._fleet(counts), DemandBatch([self._rollup(counts)]), self._policy, _START)
+        bought = [int(action.machine.split("/")[0]) for action in result.actions.rows() if action.kind in _BUYS]
+        return np.bincount(np.array(bought, np.int64), minlength=len(self.kinds)).astype(np.int64)
+
+    def dollars(self, counts: Ints) -> float:
+        """Dollars an hour of what is bought, interruptions included."""
+        if not counts.any():
+            return 0.0
+        bought = self.machines(counts)
+        firm = np.where(self.kinds.limit < UNLIMITED, 0.0, self.kinds.price)
+        return float(bought @ firm) + self._risk(counts, bought)
+
+    def _risk(self, counts: Ints, bought: Ints) -> float:
+        """Whom an interruption costs most goes to firm machines first; the rest is interrupted now and then."""
+        kinds, classes = self.kinds, self.classes
+        if not (bought[kinds.spot] > 0).any():
+            return 0.0
+        rows = np.repeat(np.arange(len(kinds)), bought)
+        firm = rows[~kinds.spot[rows]]
+        free = kinds.capacity[firm].copy()
+        risk, dollars = float(kinds.probability[kinds.spot].max()), 0.0
+        for cls in np.argsort(-classes.interruption, kind="stable").tolist():
+            left = int(counts[cls])
+            for place in np.flatnonzero((free >= classes.request[cls]).all(1)).tolist() if left else ():
+                needs = classes.request[cls] > 0
+                take = min(left, int((free[place][needs] // classes.request[cls][needs]).min()))
+                free[place] -= take * classes.request[cls]
+                left -= take
+                if not left:
+                    break
+            if left and np.isfinite(classes.interruption[cls]):
+                dollars += risk * left * float(classes.interruption[cls])
+        return dollars
+
+    def _fleet(self, counts: Ints) -> MachineBatch:
+        """Enough of every kind for everybody."""
+        total = counts @ self.classes.request
+        alone = int(counts[self.classes.exclusive != NOBODY].sum())
+        ids, shape_of, shapes = [], [], []
+        for kind, _rack, offering in offerings(self.kinds, racks=0):
+            capacity = np.maximum(self.kinds.capacity[kind], 1)
+            slots = int(1.5 * (total / capacity)[total > 0].clip(max=float(counts.sum())).max()) + alone + 50
+            have = Resources.parse(offering.allocatable, round_up=False)
+            shapes.append(
+                Shape(
+                    "p",
+                    offering.instance_type,
+                    "a",
+                    int(offering.capacity_type),
+                    offering.price_per_hour,
+                    offering.interruption_probability,
+                    have,
+                )
+            )
+            ids += [f"{kind:02}/{slot:05}" for slot in range(slots)]
+            shape_of += [len(shapes) - 1] * slots
+        none, count = np.full(len(ids), NONE, np.int32), len(ids)
+        return MachineBatch(
+            Ids.of(ids),
+            np.full(count, _SPECULATIVE, np.uint8),
+            np.array(shape_of, np.int32),
+            none,
+            none,
+            np.zeros(count, np.int64),
+            shapes,
+            [],
+            [],
+        )
+
+    def _rollup(self, counts: Ints) -> Rollup:
+        tolerant = (self._may & self.kinds.spot).any(1)
+        chosen = np.flatnonzero(counts)
+        made = [pod_kind(self.classes, int(cls), False, tolerant) for cls in chosen]
+        units = np.array([kind.vector for kind in made], np.int64).reshape(len(made), len(NAMES))
+        alike: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for place, kind in enumerate(made):
+            # As operators tell rows of one size of which only some may share a machine.
+            units[place, NAMES.index("memory")] += alike[kind.profile.fingerprint, kind.vector]
+            alike[kind.profile.fingerprint, kind.vector] += 1
+        wanted = counts[chosen]
+        return Rollup(
+            "c",
+            [kind.profile for kind in made],
+            [],
+            NAMES,
+            np.arange(len(made), dtype=np.int32),
+            np.full(len(made), NONE, np.int32),
+            units * wanted[:, None],
+            units,
+            overhead=amounts(self.kinds.overhead),
+            counted=Counted(
+                count=wanted.astype(np.int32),
+                running=np.zeros(len(made), np.int32),
+                stranded=wanted.astype(np.int32),
+                mirror_version=1,
+                exclusive={place: (kind.name,) for place, kind in enumerate(made) if kind.apart},
+            ),
+        )
+
+
+_BUYS = (ActionKind.PROVISION, ActionKind.BOOTSTRAP)

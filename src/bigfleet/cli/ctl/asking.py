@@ -1,0 +1,51 @@
+"""Flags that every command of a kind has, written once: where to ask, who asks, how long, how to show it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from bigfleet.cli.flags import Insecure, Seconds, TlsCa, TlsCert, TlsKey, duration
+from bigfleet.cli.output import Output, OutputOption
+
+Timeout = Annotated[
+    Seconds,
+    typer.Option("--timeout", help="How long the whole question may take.", metavar="DURATION", parser=duration),
+]
+Run = Callable[[dict[str, Any], Callable[[Any], None]], None]
+
+
+def flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def connection_flags(timeout: Any) -> list[inspect.Parameter]:
+    return [
+        flag("tls_cert", TlsCert, ""),
+        flag("tls_key", TlsKey, ""),
+        flag("tls_ca", TlsCa, ""),
+        flag("insecure", Insecure, False),
+        flag("timeout", Timeout, timeout),
+        flag("output", OutputOption, Output.TABLE),
+    ]
+
+
+def with_shared_flags(function: Callable[..., None], shared: Sequence[inspect.Parameter], run: Run) -> Any:
+    """A command with the function's own flags and the shared ones. `run` gets the values of the shared ones, and calls
+    the function with what it made of them as the first argument."""
+    own = list(inspect.signature(function).parameters.values())[1:]
+    hints = get_type_hints(function, include_extras=True)
+
+    def command(**given: Any) -> None:
+        taken = {each.name: given.pop(each.name) for each in shared}
+        run(taken, lambda first: function(first, **given))
+
+    mine = [each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    parameters = [*mine, *shared]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    return command
