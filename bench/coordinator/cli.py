@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--interval", type=int, default=200, help="of reports and planning, in milliseconds (200)")
     made.add_argument("--trials", type=int, default=20, help="(20)")
     made.add_argument("--defaults", type=int, default=3, help="trials at the default intervals (3)")
+    made.add_argument(
+        "--kinds", nargs="+", choices=rebalance.KINDS, default=rebalance.KINDS, help="what fills the shortfall (all)"
+    )
     made.set_defaults(run=rebalance.run)
 
     made = modes.add_parser("endurance", help="load and faults for an hour: memory and descriptors stay what they were")
