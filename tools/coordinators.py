@@ -77,13 +77,19 @@ class Coordinators:
 
 
 class Writer:
-    """Assigns one domain after the other, through whoever leads, until told to stop."""
+    """Assigns one domain after the other, through whoever leads, until told to stop.
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    With `values` it assigns only so many and then unassigns them again in turn, so that the state does not grow.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, values: int = 0, pause: float = 0.01) -> None:
+        self._values = values
+        self._pause = pause
         self._addresses = list(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._at = addresses[0]
-        self.acknowledged: list[str] = []
+        # What must be there, in the order it was assigned.
+        self.acknowledged: dict[str, None] = {}
         self.moments: list[float] = []
         self.terms: list[int] = []
         self._cycle = 0
@@ -94,14 +100,18 @@ class Writer:
         await self._until_done(self._report)
         number = 0
         while self._running:
-            value = f"d{number}"
-            await self._until_done(lambda value=value: self._assign(value))  # type: ignore[misc]
-            self.acknowledged.append(value)
+            value = f"d{number % self._values if self._values else number}"
+            if value in self.acknowledged:
+                await self._until_done(lambda value=value: self._unassign(value))  # type: ignore[misc]
+                del self.acknowledged[value]
+            else:
+                await self._until_done(lambda value=value: self._assign(value))  # type: ignore[misc]
+                self.acknowledged[value] = None
             self.moments.append(time.monotonic())
             number += 1
             if number % 20 == 0:
                 await self._until_done(self._report)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self._pause)
 
     def stop(self) -> None:
         self._running = False
@@ -135,6 +145,9 @@ class Writer:
     async def _assign(self, value: str) -> None:
         request = pb.AssignDomainRequest(topology_key=KEY, topology_value=value, shard_id=SHARD)
         await self._stub().AssignDomain(request, timeout=1.0)
+
+    async def _unassign(self, value: str) -> None:
+        await self._stub().UnassignDomain(pb.UnassignDomainRequest(topology_key=KEY, topology_value=value), timeout=1.0)
 
     async def _until_done(self, work: Any) -> Any:
         while True:
