@@ -25,9 +25,20 @@ SHARD = "writer"
 
 
 class Coordinators:
-    """Replicas that share an etcd, on fixed addresses, so that each may die and come back."""
+    """Replicas that share an etcd, on fixed addresses, so that each may die and come back.
 
-    def __init__(self, folder: Path, endpoints: Sequence[str], replicas: int = 3, flags: Sequence[str] = ()) -> None:
+    `own_endpoints` are where each of them finds that etcd, where that differs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        endpoints: Sequence[str],
+        replicas: int = 3,
+        flags: Sequence[str] = (),
+        own_endpoints: Sequence[Sequence[str]] = (),
+    ) -> None:
+        found = own_endpoints or [endpoints] * replicas
         folder.mkdir(parents=True, exist_ok=True)
         self.addresses = [free_address() for _ in range(replicas)]
         self.programs = [
@@ -36,7 +47,7 @@ class Coordinators:
                 [
                     *(*BIGFLEET, "coordinator", "--log-format", "json", "--id", f"node-{number}"),
                     *("--listen", address, "--metrics-addr", "0", "--data-dir", str(folder / f"node-{number}")),
-                    *(("--etcd-endpoints", ",".join(endpoints)) if endpoints else ()),
+                    *(("--etcd-endpoints", ",".join(found[number])) if found[number] else ()),
                     *flags,
                 ],
                 folder,

@@ -100,12 +100,17 @@ class Moving(Reporting):
         }
         self._let_go = {name: machines for name, machines in self._let_go.items() if name in self._proposed}
 
+    def _gives(self, machine: str, instance_type: str) -> bool:
+        """Whether it is of the kind that is asked for."""
+        return instance_type == KIND
+
     def _answer(self, name: str, asked: pb.TransferOwnership) -> pb.InstructAck:
         chosen = self._let_go.get(asked.transfer_id)
         if chosen is None and asked.transfer_id not in self._proposed:
             return pb.InstructAck(instruction_id=name, outcome=pb.InstructAck.OUTCOME_FAILED, reason="not proposed")
         if chosen is None:
-            chosen = () if self._short else tuple(sorted(self.machines)[: asked.selector.count])
+            mine = sorted(each for each in self.machines if self._gives(each, asked.selector.instance_type))
+            chosen = () if self._short else tuple(mine[: asked.selector.count])
             self.given += len(chosen)
             if chosen:
                 self._let_go[asked.transfer_id] = chosen
