@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench._report import conclude
-from bench.coordinator import away, domains, endurance, failover, rebalance, reports, zone
+from bench.coordinator import away, domains, endurance, failover, rebalance, reports, swing, zone
 
 EVIDENCE = Path("docs/evidence")
 
@@ -64,6 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--seed", type=int, default=1, help="of the demand (1)")
     made.set_defaults(run=away.run)
 
+    made = modes.add_parser("swing", help="a simulated day of demand that swings across five shards: how much moves")
+    made.add_argument("--hours", type=int, default=24, help="(24)")
+    made.set_defaults(run=swing.run)
+
     made = modes.add_parser("endurance", help="load and faults for an hour: memory and descriptors stay what they were")
     made.add_argument("--minutes", type=float, default=60.0, help="(60)")
     made.add_argument("--seed", type=int, default=1, help="of the faults (1)")
@@ -82,7 +86,7 @@ def evidence() -> int:
     code = 0
     runs = (
         *(["reports"], ["domains"], ["domains", "--store", "etcd"], ["failover"]),
-        *(["rebalance"], ["zone"], ["away"]),
+        *(["rebalance"], ["zone"], ["away"], ["swing"]),
     )
     for arguments in runs:
         print(f"-- coordinator {' '.join(arguments)}", file=sys.stderr)
