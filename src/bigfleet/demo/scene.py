@@ -23,7 +23,7 @@ import grpc
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.process import CoordinatorProcess
 from bigfleet.coordinator.server.settings import CoordinatorSettings
-from bigfleet.demo.narrate import Line, listed
+from bigfleet.demo.narrate import Line, Page, Story, listed, new_page
 from bigfleet.demo.sites import Site, Sites
 from bigfleet.demo.view import ClusterMoment, Moment
 from bigfleet.demo.watching import SeenMachine, Sight, Watcher
@@ -154,7 +154,8 @@ class Scene:
                 )
             )
             links = {}
-            sites = []
+            sites: list[Site] = []
+            page: Page = new_page()
             for name in (MAIN, EDGE):
                 process, config = settings_from(
                     {
@@ -169,7 +170,7 @@ class Scene:
                 shard = await stack.enter_async_context(ShardProcess.opened(process, config))
                 links[name] = channel(shard.address)
                 stack.push_async_callback(links[name].close, None)
-                sites.append(Site(name, shard, Watcher(links[name])))
+                sites.append(Site(name, shard, Watcher(links[name]), Story(page)))
             clusters = tuple(
                 Cluster(
                     demand,
