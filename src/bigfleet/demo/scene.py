@@ -207,7 +207,7 @@ class Scene:
                 )
             while wanted != await _owning(stub):
                 await asyncio.sleep(POLL_SECONDS)
-        self.sites.divided = True
+        self.sites.begin()
         await asyncio.gather(*(cluster.run() for cluster in self.clusters.values()))
 
     # ------------------------------------------------------------------------------------------------------- watching
