@@ -168,6 +168,8 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("CrossShardDrain", 1000): "selector",
         ("CrossShardDrain", 1001): "transfer_id",
         ("CrossShardDrain", 1002): "preemptor_bucket",
+        ("CrossShardDrain", 1003): "units",
+        ("CrossShardDrain", 1004): "missing",
         ("TransferOwnership", 1000): "selector",
         ("TransferOwnership", 1001): "transfer_id",
         ("InstructAck", 1000): "machine_ids",
