@@ -196,3 +196,30 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_is_not() -
     async with watching([stream(broken, event("ADDED", "a", 1), bookmark(3, end=True))]) as (heard, _, watch):
         await until(lambda: heard.names == {"a"})
         assert watch.undecodable == 1
+
+
+async def test_what_cannot_be_read_any_more_is_kept_over_a_new_list_until_it_is_deleted() -> None:
+    broken = {"metadata": {"name": "a", "resourceVersion": "4"}, "spec": {"taints": 5}}
+    answers = [
+        stream(event("ADDED", "a", 1), bookmark(3, end=True), expired()),
+        stream(json.dumps({"type": "ADDED", "object": broken}).encode() + b"\n", bookmark(5, end=True)),
+        stream(json.dumps({"type": "DELETED", "object": broken}).encode() + b"\n", event("ADDED", "b", 9)),
+    ]
+    async with watching(answers) as (heard, _, __):
+        await until(lambda: heard.names == {"b"})
+        assert heard.events == [("seen", "a"), ("gone", "a"), ("seen", "b")]
+
+
+async def test_a_first_list_is_handed_on_as_it_comes_and_is_complete_only_at_its_end() -> None:
+    """A quarter of a million objects must not wait in memory for the last of them."""
+
+    async def never_ends(_: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for chunk in (event("ADDED", "a", 1), event("ADDED", "b", 2)):
+            writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+        await writer.drain()
+        await asyncio.sleep(3600)
+
+    async with watching([never_ends]) as (heard, _, watch):
+        await until(lambda: heard.names == {"a", "b"})
+        assert not watch.complete.is_set()

@@ -7,6 +7,7 @@ Decides nothing and asks nobody.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from datetime import datetime
 
@@ -85,7 +86,8 @@ class ClusterView:
         self._others: dict[str, str] = {}
         self._on_node: dict[str, set[str]] = {}
         self._requests: dict[str, tuple[str, Meaning]] = {}
-        self._asked: dict[str, dict[str, Meaning]] = {}
+        # Requests by what they are called in the mirror: nearly always one, so no dictionary each.
+        self._asked: dict[str, tuple[str, ...]] = {}
         self._shapes: dict[PodShape, PodShape] = {}
         self._told: set[str] = set()
         self._told_nodes: dict[str, tuple[str, NodeSeen]] = {}
@@ -148,7 +150,7 @@ class ClusterView:
         entry.seen = PodSeen(
             uid=uid,
             shape=entry.shape,
-            node=standing(pod),
+            node=entry.node or standing(pod),
             since=instant(pod.metadata.creation_timestamp),
             request="" if entry.origin is Origin.DAEMON else _request_of(pod),
             nominated=pod.status.nominated_node_name,
@@ -212,11 +214,13 @@ class ClusterView:
             self._tell_pod(pod, "NotUnderstood", str(error))
             return None
         asked = self._asked.get(f"pod:{meta.uid}")
-        meaning = next(iter(asked.values())) if asked else own
+        meaning = self._requests[asked[0]][1] if asked else own
         # Attached volumes take room on the node and are nothing a fleet could be asked for.
         shape = pod_shape(pod, meaning, requests + self.volumes.attached_by(pod), self.volumes.terms(pod))
         shape = before.shape if before is not None and before.shape == shape else self._interned(shape)
-        return PodEntry(meta.uid, pod.spec.node_name, origin_of(pod), meta.deletion_timestamp is not None, shape, own)
+        # Very many pods share few names of nodes.
+        node = sys.intern(pod.spec.node_name)
+        return PodEntry(meta.uid, node, origin_of(pod), meta.deletion_timestamp is not None, shape, own)
 
     def _interned(self, shape: PodShape) -> PodShape:
         if len(self._shapes) > _INTERNED:
@@ -255,8 +259,11 @@ class ClusterView:
             return
         if known is not None and known[0] != name:
             self._withdraw(key, known[0])
+            self._retell_request(known[0])
         self._requests[key] = (name, meaning)
-        self._asked.setdefault(name, {})[key] = meaning
+        asked = self._asked.get(name, ())
+        if key not in asked:
+            self._asked[name] = (*asked, key)
         self._adopt(name, meaning)
         self._retell_request(name)
 
@@ -269,9 +276,10 @@ class ClusterView:
             self._retell_request(known[0])
 
     def _withdraw(self, key: str, name: str) -> None:
-        asked = self._asked.get(name, {})
-        asked.pop(key, None)
-        if not asked:
+        left = tuple(each for each in self._asked.get(name, ()) if each != key)
+        if left:
+            self._asked[name] = left
+        else:
             self._asked.pop(name, None)
 
     def _adopt(self, name: str, meaning: Meaning) -> None:
@@ -294,7 +302,8 @@ class ClusterView:
                 self._told.discard(name)
                 self._tell(RequestGone(name))
             return
-        key, meaning = next(iter(asked.items()))
+        key = asked[0]
+        meaning = self._requests[key][1]
         entry = self.pods.get(self._by_uid.get(name.removeprefix("pod:"), "")) if name.startswith("pod:") else None
         if entry is None:
             shape = self._interned(request_shape(key.partition("/")[0], meaning))
