@@ -47,10 +47,10 @@ class Cloud(rpc.CapacityProviderServicer):
                 id=f"{name}-{number:03}",
                 instance_type=name,
                 zone="zone-a",
-                capacity_type=pb.CAPACITY_TYPE_ON_DEMAND,
+                capacity_type=facts.get("capacity_type", pb.CAPACITY_TYPE_ON_DEMAND),
                 price_per_hour=price,
                 resources=pb.Resources(resources=resources),
-                **facts,
+                **{fact: value for fact, value in facts.items() if fact != "capacity_type"},
             )
             machine.state = pb.MachineState.ValueType(state)
             if state != SPECULATIVE:
@@ -61,8 +61,13 @@ class Cloud(rpc.CapacityProviderServicer):
         return Counter(machine.state for machine in self.machines.values())
 
     def billed(self) -> float:
-        """What its owner pays: everything that has a host."""
-        return sum(machine.price_per_hour for machine in self.machines.values() if machine.HasField("host"))
+        """What its owner pays: everything that has a host, and what is reserved."""
+        machines = self.machines.values()
+        return sum(
+            machine.price_per_hour
+            for machine in machines
+            if machine.HasField("host") or machine.capacity_type == pb.CAPACITY_TYPE_RESERVED
+        )
 
     def fence(self, shard: str, machine: str, epoch: int) -> None:
         """Somebody with this token was here before."""

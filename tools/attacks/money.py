@@ -113,6 +113,8 @@ async def dollars(stage: Stage) -> Outcome:
     async with cloud() as made:
         made.offer("m", 4, price=2.0)
         made.offer("spare", 1, state=IDLE, price=7.0, resources={"cpu": "1"})
+        reserved = pb.CAPACITY_TYPE_RESERVED
+        made.offer("promised", 2, price=5.0, resources={"cpu": "1"}, capacity_type=reserved)
         settings = {"idle_hold_on_demand": "10m", "machine_backoff": "10m"}
         async with running(stage, made, **settings) as shard, clusters(shard.address, ["c"]) as (cluster,):
             await cluster.want(row(3))

@@ -31,7 +31,7 @@ from bigfleet.shard.recording.format import RecordedStep, read_recording
 from bigfleet.sim.document.document import Amounts, DocumentError, Dollars, Labels, Nanoseconds
 from bigfleet.sim.document.text import label
 from bigfleet.sim.replay.recorded_policy import changed, settings_of
-from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, Scenario, ShardSettings
+from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, OperatorKind, Scenario, ShardSettings
 from bigfleet.sim.scenario.shapes import (
     Colocation,
     Match,
@@ -139,6 +139,7 @@ def scenario_of(path: Path) -> Scenario:
         workloads=(Levels(name="recorded", levels=tuple(levels)),) if levels else (),
         policy=settings_of(policy),
         shard=ShardSettings(cycle=Nanoseconds(policy.cycle_ns)),
+        operator=OperatorKind.REFERENCE,
         trace=Detail.COUNTS,
     )
 

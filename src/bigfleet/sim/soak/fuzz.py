@@ -15,7 +15,15 @@ from bigfleet.engine.policy import drain_grace_seconds
 from bigfleet.sim.document.document import Amounts, Dollars, Nanoseconds
 from bigfleet.sim.scenario import steps as do
 from bigfleet.sim.scenario.expectations import Converged, Expectation, NothingLeaked
-from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, PolicySettings, Preset, Scenario, ShardSettings
+from bigfleet.sim.scenario.scenario import (
+    ClusterSpec,
+    Detail,
+    OperatorKind,
+    PolicySettings,
+    Preset,
+    Scenario,
+    ShardSettings,
+)
 from bigfleet.sim.scenario.shapes import Colocation, PodShape, SpreadSpec
 from bigfleet.sim.scenario.supply import Fleet, Market, Offer, Pace, Pacing
 from bigfleet.sim.scenario.workloads import Deployment, Workload
@@ -48,6 +56,7 @@ def random_scenario(seed: int) -> Scenario:
         description="A random scenario.",
         duration=Nanoseconds(LENGTH),
         seed=seed,
+        operator=OperatorKind.REFERENCE,
         fleets=(fleet,),
         clusters=clusters,
         shapes=shapes,
