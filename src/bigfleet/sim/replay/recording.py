@@ -141,6 +141,7 @@ def scenario_of(path: Path) -> Scenario:
         workloads=(Levels(name="recorded", levels=tuple(levels)),) if levels else (),
         policy=settings_of(policy),
         shard=ShardSettings(cycle=Nanoseconds(policy.cycle_ns)),
+        operator=OperatorKind.REFERENCE,
         trace=Detail.COUNTS,
     )
 

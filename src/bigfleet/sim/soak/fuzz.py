@@ -58,6 +58,7 @@ def random_scenario(seed: int) -> Scenario:
         description="A random scenario.",
         duration=Nanoseconds(LENGTH),
         seed=seed,
+        operator=OperatorKind.REFERENCE,
         fleets=(fleet,),
         clusters=clusters,
         shapes=shapes,
