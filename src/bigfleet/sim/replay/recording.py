@@ -141,7 +141,6 @@ def scenario_of(path: Path) -> Scenario:
         workloads=(Levels(name="recorded", levels=tuple(levels)),) if levels else (),
         policy=settings_of(policy),
         shard=ShardSettings(cycle=Nanoseconds(policy.cycle_ns)),
-        operator=OperatorKind.REFERENCE,
         trace=Detail.COUNTS,
     )
 

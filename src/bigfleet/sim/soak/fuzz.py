@@ -58,7 +58,6 @@ def random_scenario(seed: int) -> Scenario:
         description="A random scenario.",
         duration=Nanoseconds(LENGTH),
         seed=seed,
-        operator=OperatorKind.REFERENCE,
         fleets=(fleet,),
         clusters=clusters,
         shapes=shapes,
