@@ -105,9 +105,9 @@ async def rails_after_a_restart(stage: Stage) -> Outcome:
         shard.program.kill()
         await shard.start()
         # Reading is asking for what the log and the page say.
-        code, said = await asyncio.to_thread(stage.say, "rails", "--shard-addr", shard.address, module="bigfleetctl")
+        code, said = await asyncio.to_thread(stage.say, "rails", "--shard-addr", shard.address, command="bigfleetctl")
         if code:
-            code, said = await asyncio.to_thread(stage.say, "rails", "--shard", shard.address, module="bigfleetctl")
+            code, said = await asyncio.to_thread(stage.say, "rails", "--shard", shard.address, command="bigfleetctl")
         log = shard.program.tail(1_000_000)
         shard.program.kill()
     kept = "the database moves" in said or "the database moves" in log

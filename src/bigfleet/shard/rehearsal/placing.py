@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bigfleet.model.names import PLACEMENT
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import Taint
@@ -85,7 +87,9 @@ class PlacingOperator(SyntheticOperator):
             self._tell(op.DemandGrew())
 
     def _made(self, settings: SessionSettings) -> Session:
-        return Session(settings, doubling(random.random), placement=self.pretended.mirror)
+        # It knows all of itself from the start.
+        whole = replace(settings, complete=True)
+        return Session(whole, doubling(random.random), placement=self.pretended.mirror)
 
     def _rollup(self, cluster: str, timestamp: int) -> capacity_pb2.ClusterCapacityNeeds:
         self.pretended.look(time.time_ns())
