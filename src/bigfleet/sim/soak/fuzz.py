@@ -51,12 +51,13 @@ def random_scenario(seed: int) -> Scenario:
     steps = tuple(_step(dice, workloads, names, fleet) for _ in range(count))
     policy = PolicySettings(preset=dice.choice([Preset.LIBRARY, Preset.PRODUCTION]))
     shard = ShardSettings(drain_after_grace=dice.random() < 0.3)
+    kinds = list(OperatorKind)
+    clusters = tuple(replace(cluster, operator=dice.choice(kinds)) for cluster in clusters)
     return Scenario(
         name=f"fuzz-{seed}",
         description="A random scenario.",
         duration=Nanoseconds(LENGTH),
         seed=seed,
-        operator=OperatorKind.REFERENCE,
         fleets=(fleet,),
         clusters=clusters,
         shapes=shapes,
