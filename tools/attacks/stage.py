@@ -31,14 +31,15 @@ QUICK: dict[str, Any] = {
     "reclaim-cap-fraction": 0,
     "reclaim-grace": "3s",
 }
-READY_SECONDS = 120.0
+# Kernels of a tree nobody has run yet are compiled first.
+READY_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attack ended, and what was seen."""
+    """How an attack ended, None where nobody can say, and what was seen."""
 
-    withstood: bool
+    withstood: bool | None
     told: str
 
 

@@ -47,6 +47,7 @@ class PlacingOperator(SyntheticOperator):
         cluster: str,
         channel: grpc.aio.Channel,
         *,
+        capabilities: frozenset[str] = ALL_CAPABILITIES,
         user_data: Callable[[shard_pb2.BootstrapRequest], bytes | str] | None = None,
         drain_seconds: float = 0.0,
     ) -> None:
@@ -55,7 +56,7 @@ class PlacingOperator(SyntheticOperator):
         super().__init__(
             cluster,
             channel,
-            capabilities=ALL_CAPABILITIES | {PLACEMENT},
+            capabilities=capabilities | {PLACEMENT},
             user_data=user_data,
             drain_seconds=drain_seconds,
         )
