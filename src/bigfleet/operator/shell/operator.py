@@ -23,6 +23,7 @@ from bigfleet.model.session import AckOutcome
 from bigfleet.operator import session_codec
 from bigfleet.operator.core import events as op
 from bigfleet.operator.core.frames import BootstrapAnswer, ReclaimAck
+from bigfleet.operator.core.mirror.keeping import keep_for
 from bigfleet.operator.core.mirror.mirror import Findings, Mirror
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
@@ -30,6 +31,7 @@ from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.listwatch import ListWatch
 from bigfleet.operator.kube.notices import Notices
 from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
+from bigfleet.operator.reading.amounts import parse
 from bigfleet.operator.reading.overhead import Overhead
 from bigfleet.operator.reading.shapes import closing_since
 from bigfleet.operator.reading.view import ClusterView
@@ -102,6 +104,8 @@ class Operator:
         self._clock = time.time_ns() - time.monotonic_ns()
         self._levels_due = 0.0
         self._hints_due: float | None = None
+        # For whom a machine that is on its way will be kept when its node comes.
+        self._expected: dict[str, str] = {}
         self._greeted = False
         self._view.on_change = self._dirty.set
         self._view.on_node = self._node_changed
@@ -270,6 +274,27 @@ class Operator:
         if node is not None:
             self._marks.close(node.metadata.name, since)
 
+    def _keep(self, name: str, machine: str) -> None:
+        """A node that has just come, and is not ready yet, may be kept for those it came for."""
+        whom = self._expected.get(machine, "")
+        if whom:
+            del self._expected[machine]
+            if not self._view.nodes[name].ready:
+                self._marks.keep(name, whom)
+
+    def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
+        under_way = frame.state == provider_pb2.MACHINE_STATE_CONFIGURING
+        has = parse(frame.resources.resources, round_up=False) if under_way else None
+        self._mirror.told(frame.machine_id, has)
+        whom = keep_for(frame.group, frame.resources.resources) if under_way and self._settings.keep_new_nodes else ""
+        if whom:
+            self._expected[frame.machine_id] = whom
+        elif not under_way and frame.state != provider_pb2.MACHINE_STATE_CONFIGURED:
+            self._expected.pop(frame.machine_id, None)
+        if (node := self._view.node_of(frame.machine_id)) is not None:
+            self._keep(node.metadata.name, frame.machine_id)
+        self._dirty.set()
+
     def _eviction_ended(self, machine: str, error: str) -> None:
         self._tell(op.EvictionEnded(machine, error))
 
@@ -278,6 +303,7 @@ class Operator:
             return
         if name in self._view.nodes:
             self._marks.identify(name, machine)
+            self._keep(name, machine)
         self._upcoming.look(machine)
         if name not in self._view.nodes:
             self._marks.forget(name)
@@ -299,6 +325,7 @@ class Operator:
                 frame = message.node_state_update
                 self._view.machine_named(frame.machine_id)
                 self._upcoming.heard(frame)
+                self._expect(frame)
                 if frame.state in _WITHOUT_NODE:
                     self._tell(op.NodeGone(frame.machine_id))
             case "available_capacity":
@@ -368,6 +395,9 @@ class Operator:
         self._metrics.stranded.set(found.stranded)
         for machine in found.reopen:
             self._close(machine, 0)
+        for machine in found.let_go:
+            if (node := self._view.node_of(machine)) is not None:
+                self._marks.keep(node.metadata.name, "")
         for uid in found.stuck:
             self._view.tell_stuck(uid)
         if self._settings.fill_levels:
