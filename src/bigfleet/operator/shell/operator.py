@@ -19,11 +19,11 @@ from bigfleet.crd.available_capacity import AvailableCapacity
 from bigfleet.crd.capacity_request import CapacityRequest
 from bigfleet.crd.upcoming_node import UpcomingNode
 from bigfleet.model.names import API_GROUP, API_VERSION, OPERATOR_CAPABILITIES, PLACEMENT
+from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.operator import session_codec
 from bigfleet.operator.core import events as op
 from bigfleet.operator.core.frames import BootstrapAnswer, ReclaimAck
-from bigfleet.operator.core.mirror.keeping import keep_for
 from bigfleet.operator.core.mirror.mirror import Findings, Mirror
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
@@ -104,8 +104,8 @@ class Operator:
         self._clock = time.time_ns() - time.monotonic_ns()
         self._levels_due = 0.0
         self._hints_due: float | None = None
-        # For whom a machine that is on its way will be kept when its node comes.
-        self._expected: dict[str, str] = {}
+        # Machines on their way, the gang each was bound for, and what it has.
+        self._expected: dict[str, tuple[str, Resources]] = {}
         self._greeted = False
         self._view.on_change = self._dirty.set
         self._view.on_node = self._node_changed
@@ -276,21 +276,21 @@ class Operator:
 
     def _keep(self, name: str, machine: str) -> None:
         """A node that has just come, and is not ready yet, may be kept for those it came for."""
-        whom = self._expected.get(machine, "")
-        if whom:
-            del self._expected[machine]
-            if not self._view.nodes[name].ready:
-                self._marks.keep(name, whom)
+        expected = self._expected.pop(machine, None)
+        if expected is None or self._view.nodes[name].ready or not self._settings.keep_new_nodes:
+            return
+        if whom := self._mirror.keep_for(*expected):
+            self._marks.keep(name, whom)
 
     def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
-        under_way = frame.state == provider_pb2.MACHINE_STATE_CONFIGURING
-        has = parse(frame.resources.resources, round_up=False) if under_way else None
-        self._mirror.told(frame.machine_id, has)
-        whom = keep_for(frame.group, frame.resources.resources) if under_way and self._settings.keep_new_nodes else ""
-        if whom:
-            self._expected[frame.machine_id] = whom
-        elif not under_way and frame.state != provider_pb2.MACHINE_STATE_CONFIGURED:
-            self._expected.pop(frame.machine_id, None)
+        if frame.state == provider_pb2.MACHINE_STATE_CONFIGURING:
+            has = parse(dict(frame.resources.resources), round_up=False)
+            self._mirror.told(frame.machine_id, has)
+            self._expected[frame.machine_id] = (frame.group, has)
+        else:
+            self._mirror.told(frame.machine_id, None)
+            if frame.state != provider_pb2.MACHINE_STATE_CONFIGURED:
+                self._expected.pop(frame.machine_id, None)
         if (node := self._view.node_of(frame.machine_id)) is not None:
             self._keep(node.metadata.name, frame.machine_id)
         self._dirty.set()

@@ -118,6 +118,7 @@ class Site:
         says: SumReports | PlacementReports = SumReports(cluster, self._shuffle)
         if operator is OperatorKind.PLACEMENT:
             says = PlacementReports(cluster, kinds.resources, kinds.risks, levels=spec.levels)
+            says.on_open = lambda: self.demand_changed(cluster.name)
         agent = Agent(
             cluster.name,
             rollup_interval=spec.rollup_interval,

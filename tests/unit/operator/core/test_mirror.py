@@ -15,7 +15,6 @@ from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.operator.core import frames
 from bigfleet.operator.core.events import Connected, Cordon, Received, Say
 from bigfleet.operator.core.mirror import facts as f
-from bigfleet.operator.core.mirror.keeping import keep_for
 from bigfleet.operator.core.mirror.labels import Selector, equal_to
 from bigfleet.operator.core.mirror.mirror import Mirror
 from bigfleet.operator.core.redial import doubling
@@ -459,18 +458,20 @@ def test_the_session_refuses_what_the_mirror_has_no_room_for() -> None:
 # ------------------------------------------------------------------------------------------- nodes kept for somebody
 
 
+FOR_GANG = "gang g"
+
+
 def gpu_node(name: str, cpu: int = 4000, **more: Any) -> f.NodeSeen:
     return replace(node(name, cpu, **more), allocatable=Resources.of(cpu=cpu) + Resources({"nvidia.com/gpu": 4}))
 
 
 def test_nodes_that_came_for_a_gang_are_kept_from_others_until_all_of_it_has_room() -> None:
-    for_gang = keep_for("g", ["cpu"])
-    mirror = looked(pods(2, gang(4000)), pods(1, shape()), node("a", kept_for=for_gang))
+    mirror = looked(pods(2, gang(4000)), pods(1, shape()), node("a", kept_for=FOR_GANG))
     assert {row.group: row.stranded for row in mirror.rows()} == {"g": 2, "": 1}
     [report] = mirror.reports()
     assert not report.ready, "until it is let go it is still on its way"
     assert mirror.settle(SECOND).let_go == ()
-    mirror.apply([node("b", kept_for=for_gang)])
+    mirror.apply([node("b", kept_for=FOR_GANG)])
     assert mirror.settle(2 * SECOND).let_go == ("m-a", "m-b")
     mirror.apply([node("a"), node("b")])
     mirror.settle(3 * SECOND)
@@ -479,23 +480,24 @@ def test_nodes_that_came_for_a_gang_are_kept_from_others_until_all_of_it_has_roo
 
 
 def test_nodes_of_a_gang_that_waits_for_nothing_are_let_go() -> None:
-    mirror = looked(node("a", kept_for=keep_for("g", ["cpu"])))
+    mirror = looked(node("a", kept_for=FOR_GANG))
     assert mirror.settle(SECOND).let_go == ("m-a",)
 
 
 def test_a_node_is_kept_for_two_minutes_at_most() -> None:
-    mirror = looked(pods(2, gang(4000)), node("a", kept_for=keep_for("g", ["cpu"])))
+    mirror = looked(pods(2, gang(4000)), node("a", kept_for=FOR_GANG))
     assert mirror.settle(119 * SECOND).let_go == ()
     assert mirror.next_timer() == 120 * SECOND
     assert mirror.settle(120 * SECOND).let_go == ("m-a",)
 
 
 def test_a_node_with_devices_is_kept_while_pods_without_wait_for_what_comes() -> None:
-    for_devices = keep_for("", ["cpu", "nvidia.com/gpu"])
     small, job = shape(4000), replace(shape(1000, app="job"), requests=Resources({"cpu": 1000, "nvidia.com/gpu": 1}))
     mirror = looked(pods(1, small), pods(1, job))
+    came = gpu_node("gpu")
+    assert mirror.keep_for("", came.allocatable) == "", "nothing else is under way"
     mirror.told("m-plain", Resources.of(cpu=4000))
-    mirror.apply([gpu_node("gpu", kept_for=for_devices)])
+    mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
     assert mirror.settle(SECOND).let_go == ()
     assert [row.stranded for row in mirror.rows()] == [1, 1], "nobody may come yet"
     mirror.apply([node("plain")])
@@ -503,9 +505,14 @@ def test_a_node_with_devices_is_kept_while_pods_without_wait_for_what_comes() ->
 
 
 def test_a_node_with_devices_is_not_kept_when_nothing_else_will_come() -> None:
-    mirror = looked(pods(2, shape(4000)), gpu_node("gpu", kept_for=keep_for("", ["nvidia.com/gpu"])))
+    mirror = looked(pods(2, shape(4000)), gpu_node("gpu", kept_for="devices"))
     assert mirror.settle(SECOND).let_go == ("m-gpu",)
 
 
 def test_only_gangs_and_devices_keep_nodes() -> None:
-    assert keep_for("", ["cpu", "memory", "pods"]) == ""
+    mirror = looked(pods(1, shape()))
+    mirror.told("m-plain", Resources.of(cpu=4000))
+    mirror.settle(0)
+    assert mirror.keep_for("", Resources.of(cpu=4000, memory=1, pods=2)) == ""
+    assert mirror.keep_for("g", Resources.of(cpu=4000)) == FOR_GANG
+    assert mirror.keep_for("", Resources({"nvidia.com/gpu": 1})) == "devices"

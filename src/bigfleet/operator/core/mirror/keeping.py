@@ -2,11 +2,11 @@
 
 A node that becomes ready takes whatever waits at the head of the scheduler's queue. Two kinds of work lose by that: a
 gang, which comes only when its last node is ready and finds the first ones taken; and pods with devices, when pods that
-need none or few take what goes with many. Both are bought for again, one boot later. So a node that came for a
-gang is kept until all of the gang has room. One with devices is kept while a pod lacks room that a lesser node would
-hold, one that is kept too or was under way when the first was ready: so lesser nodes open first and small work goes
-there. Never longer than one boot after it is ready, and never a node that has been open before. Owns whom a node is
-kept for and until when; the taint is the shell's to write.
+need none take the cores that go with the devices. Both are bought for again, one boot later. So a node that came for a
+gang is kept until all of the gang has room. One with devices is kept while a pod without lacks room that a machine
+would hold which has none either and was under way when the first such node was ready. Never longer than one boot after
+it is ready, and never a node that has been open before. Owns whom a node is kept for and until when; the taint is the
+shell's to write.
 """
 
 from __future__ import annotations
@@ -25,13 +25,6 @@ DEVICES = "devices"
 _GANG = "gang "
 
 
-def keep_for(group: str, resources: Iterable[str]) -> str:
-    """For whom a node is kept that has just come, bought for this gang or none; empty when for nobody."""
-    if group:
-        return _GANG + group
-    return DEVICES if any(is_device(name) for name in resources) else ""
-
-
 class Keeping:
     """Nodes that are kept, since when each of them has been ready, and machines that are still to become nodes."""
 
@@ -41,6 +34,14 @@ class Keeping:
         self._under_way: dict[str, Resources] = {}
         # Those that were under way when the first of the kept nodes became ready, and are so still.
         self._beside: dict[str, Resources] = {}
+        # Requests of pods that had no room at the last look, gangs apart.
+        self._lacking: set[Resources] = set()
+
+    def keep_for(self, group: str, has: Resources) -> str:
+        """For whom a node is kept that has just come, bought for this gang or none; empty when for nobody."""
+        if group:
+            return _GANG + group
+        return DEVICES if _has_devices(has) and _awaited(self._lacking, self._under_way) else ""
 
     def told(self, machine: str, under_way: Resources | None) -> None:
         """The shard says that a machine with so much is on its way to us, or that it is not."""
@@ -78,17 +79,12 @@ class Keeping:
         ready = {name: node for name, node in self._nodes.items() if node.could_open}
         if ready and not self._since:
             self._beside = dict(self._under_way)
-        others = {*self._beside.values(), *(node.facts.allocatable for node in ready.values())}
-        judged: dict[Resources, bool] = {}
+        self._lacking = lacking
+        awaited = bool(ready) and _awaited(lacking, self._beside)
         for name, node in ready.items():
-            since, whom, has = self._since.setdefault(name, now), node.facts.kept_for, node.facts.allocatable
+            since, whom = self._since.setdefault(name, now), node.facts.kept_for
             group = whom.removeprefix(_GANG)
-            if group != whom:
-                wanted = group in waiting and group not in seated
-            else:
-                if has not in judged:
-                    judged[has] = _lesser_would_do(has, others, lacking)
-                wanted = judged[has]
+            wanted = awaited if group == whom else group in waiting and group not in seated
             if not wanted or now - since >= KEPT_FOR:
                 found.append(node)
         return sorted(found, key=lambda node: node.name)
@@ -97,23 +93,11 @@ class Keeping:
         return min((since + KEPT_FOR for since in self._since.values()), default=None)
 
 
-def _lesser_would_do(has: Resources, others: set[Resources], lacking: set[Resources]) -> bool:
-    """Whether something that lacks room would take room here that a lesser node has for it too."""
-    lesser = [other for other in others if _is_less(other, has)]
-    return any(_holds(has, wants) and any(_holds(other, wants) for other in lesser) for wants in lacking)
+def _awaited(lacking: set[Resources], under_way: dict[str, Resources]) -> bool:
+    """Whether something without room will find it on a machine without devices."""
+    plain = {has for has in under_way.values() if not _has_devices(has)}
+    return any(all(has.get(name) >= amount for name, amount in wants.items()) for wants in lacking for has in plain)
 
 
-def _holds(has: Resources, wants: Resources) -> bool:
-    return all(has.get(name) >= amount for name, amount in wants.items())
-
-
-def _is_less(one: Resources, other: Resources) -> bool:
-    """Fewer devices, or as many and nothing else more."""
-    mine, theirs = _devices(one), _devices(other)
-    if mine != theirs:
-        return mine < theirs
-    return one != other and _holds(other, one)
-
-
-def _devices(has: Resources) -> int:
-    return sum(amount for name, amount in has.items() if is_device(name))
+def _has_devices(has: Resources) -> bool:
+    return any(is_device(name) for name in has.names())

@@ -73,6 +73,10 @@ class Mirror:
         self._books.keeping.told(machine, under_way)
         self._settled = False
 
+    def keep_for(self, group: str, has: Resources) -> str:
+        """For whom a node of ours is kept that has just come, bought for this gang or none; empty when for nobody."""
+        return self._books.keeping.keep_for(group, has)
+
     def settle(self, now: int) -> Findings:
         """Look once at everything."""
         books = self._books

@@ -6,11 +6,12 @@ decided here. Closing, levels of fill and losses are carried into cluster and mi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from bigfleet.model.machine import MachineState
 from bigfleet.operator.core import events as op
-from bigfleet.operator.core.mirror.keeping import keep_for
 from bigfleet.operator.core.mirror.mirror import Mirror
 from bigfleet.operator.core.mirror.reports import NodeReport
 from bigfleet.operator.core.rows import Row
@@ -43,6 +44,8 @@ class PlacementReports:
         self._looked = -LOOK_PAUSE
         self._levels_due = 0
         self._stale = True
+        # Nodes take pods that did not: the scheduler wants its turn.
+        self.on_open: Callable[[], None] = lambda: None
 
     def talk_nonsense(self, nonsense: Untruth | None) -> None:
         """Say what is not so, or come to one's senses; either way everything is told anew."""
@@ -64,6 +67,8 @@ class PlacementReports:
             self.close(machine, False, now)
         for machine in found.let_go:
             self._cluster.keep(machine, "")
+        if found.let_go:
+            self.on_open()
         if levels:
             self._levels_due = now + LEVELS_EVERY
         if self._levels:
@@ -116,7 +121,9 @@ class PlacementReports:
     def joined(self, machine: str) -> None:
         """A node has come. A real one is there for some seconds before it is ready, time enough for a taint."""
         node = self._cluster.nodes[machine]
-        self._cluster.keep(machine, keep_for(self._bound_for.get(machine, ""), node.shape.allocatable.names()))
+        whom = self.mirror.keep_for(self._bound_for.get(machine, ""), node.shape.allocatable)
+        if whom:
+            self._cluster.keep(machine, whom)
 
     def lose(self, machine: str) -> None:
         self.mirror.lost(machine)
