@@ -19,7 +19,8 @@ from bigfleet.crd.available_capacity import AvailableCapacity
 from bigfleet.crd.capacity_request import CapacityRequest
 from bigfleet.crd.upcoming_node import UpcomingNode
 from bigfleet.model.names import API_GROUP, API_VERSION, OPERATOR_CAPABILITIES, PLACEMENT
-from bigfleet.model.resources import Resources
+from bigfleet.model.quantity import QuantityError
+from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.operator import session_codec
 from bigfleet.operator.core import events as op
@@ -284,7 +285,7 @@ class Operator:
 
     def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
         if frame.state == provider_pb2.MACHINE_STATE_CONFIGURING:
-            has = parse(dict(frame.resources.resources), round_up=False)
+            has = _readable(frame)
             self._mirror.told(frame.machine_id, has)
             self._expected[frame.machine_id] = (frame.group, has)
         else:
@@ -456,6 +457,14 @@ class Operator:
             return
         self._levels_due = time.monotonic() + self._settings.fill_seconds
         self._look()
+
+
+def _readable(frame: shard_pb2.NodeStateUpdate) -> Resources:
+    """What the machine has; nothing where that cannot be read, and then its node is kept for nobody."""
+    try:
+        return parse(dict(frame.resources.resources), round_up=False)
+    except (QuantityError, ResourceError):
+        return Resources.ZERO
 
 
 # The shard asks again for what it did not get of these.

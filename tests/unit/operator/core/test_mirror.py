@@ -275,6 +275,15 @@ def test_a_profile_in_too_many_sizes_is_told_on_a_grid_until_there_are_few_for_h
     mirror.validate()
 
 
+def test_a_crowded_profile_is_never_told_in_amounts_that_nobody_asks_for() -> None:
+    """Sixteen cores rounded up to the next step of a grid fit no machine of sixteen."""
+    sizes = [shape(16_000 + 1600 * number, app=f"s-{number}") for number in range(100)]
+    rows = looked([delta for each in sizes for delta in pods(1, each)]).rows()
+    asked = {each.requests.get("cpu") for each in sizes}
+    assert len(rows) < 100 and {row.unit.get("cpu") for row in rows} <= asked
+    assert min(row.unit.get("cpu") for row in rows) == 16_000
+
+
 # --------------------------------------------------------------------------------------------------------- nodes away
 
 
@@ -516,3 +525,11 @@ def test_only_gangs_and_devices_keep_nodes() -> None:
     assert mirror.keep_for("", Resources.of(cpu=4000, memory=1, pods=2)) == ""
     assert mirror.keep_for("g", Resources.of(cpu=4000)) == FOR_GANG
     assert mirror.keep_for("", Resources({"nvidia.com/gpu": 1})) == "devices"
+
+
+def test_nodes_of_a_gang_that_went_elsewhere_are_kept_for_another_that_lacks_room() -> None:
+    """Else they open one by one, and whoever is first takes them from a gang whose own nodes were taken."""
+    mirror = looked(pods(2, gang(4000, "late")), node("a", kept_for=FOR_GANG))
+    assert mirror.settle(SECOND).let_go == ()
+    mirror.apply([node("b", kept_for=FOR_GANG)])
+    assert mirror.settle(2 * SECOND).let_go == ("m-a", "m-b")

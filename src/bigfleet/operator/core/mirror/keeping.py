@@ -3,15 +3,15 @@
 A node that becomes ready takes whatever waits at the head of the scheduler's queue. Two kinds of work lose by that: a
 gang, which comes only when its last node is ready and finds the first ones taken; and pods with devices, when pods that
 need none take the cores that go with the devices. Both are bought for again, one boot later. So a node that came for a
-gang is kept until all of the gang has room. One with devices is kept while a pod without lacks room that a machine
-would hold which has none either and was under way when the first such node was ready. Never longer than one boot after
-it is ready, and never a node that has been open before. Owns whom a node is kept for and until when; the taint is the
-shell's to write.
+gang is kept until all of the gang has room, or, if that has gone elsewhere, another gang that lacks some. One with
+devices is kept while a pod without lacks room that a machine would hold which has none either and was under way when
+the first such node was ready. Never longer than one boot after it is ready, and never a node that has been open before.
+Owns whom a node is kept for and until when; the taint is the shell's to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Container
 from typing import TYPE_CHECKING
 
 from bigfleet.model.resources import Resources, is_device
@@ -67,14 +67,20 @@ class Keeping:
         self._nodes.pop(name, None)
         self._since.pop(name, None)
 
-    def for_gang(self, group: str) -> list[Node]:
-        """Nodes kept for it, by name."""
-        found = [node for node in self._nodes.values() if node.facts.kept_for == _GANG + group and node.could_open]
-        return sorted(found, key=lambda node: node.name)
+    def for_gang(self, group: str, waiting: Container[str]) -> list[Node]:
+        """Nodes kept for it, or for a gang that waits for nothing any more: that one may have taken this one's."""
+        found = []
+        for node in self._nodes.values():
+            whom = _gang_of(node)
+            if whom is not None and node.could_open and (whom == group or whom not in waiting):
+                found.append(node)
+        return sorted(found, key=lambda node: (_gang_of(node) != group, node.name))
 
-    def let_go(self, waiting: Iterable[str], seated: set[str], lacking: set[Resources], now: int) -> list[Node]:
+    def let_go(
+        self, waiting: Collection[str], seated: set[str], used: set[Node], lacking: set[Resources], now: int
+    ) -> list[Node]:
         """Nodes that are open to all from now on. `waiting` are gangs of which something waits, `seated` those of them
-        that have room for all of it; `lacking` are requests of other pods without room."""
+        that have room for all of it, on `used` too; `lacking` are requests of other pods without room."""
         found = []
         ready = {name: node for name, node in self._nodes.items() if node.could_open}
         if ready and not self._since:
@@ -82,15 +88,25 @@ class Keeping:
         self._lacking = lacking
         awaited = bool(ready) and _awaited(lacking, self._beside)
         for name, node in ready.items():
-            since, whom = self._since.setdefault(name, now), node.facts.kept_for
-            group = whom.removeprefix(_GANG)
-            wanted = awaited if group == whom else group in waiting and group not in seated
+            since, group = self._since.setdefault(name, now), _gang_of(node)
+            if group is None:
+                wanted = awaited
+            elif group in waiting:
+                wanted = group not in seated
+            else:
+                wanted = node not in used and len(seated) < len(waiting)
             if not wanted or now - since >= KEPT_FOR:
                 found.append(node)
         return sorted(found, key=lambda node: node.name)
 
     def next_timer(self) -> int | None:
         return min((since + KEPT_FOR for since in self._since.values()), default=None)
+
+
+def _gang_of(node: Node) -> str | None:
+    """The gang it is kept for; None when it is not kept for one."""
+    kept = node.facts.kept_for
+    return kept.removeprefix(_GANG) if kept.startswith(_GANG) else None
 
 
 def _awaited(lacking: set[Resources], under_way: dict[str, Resources]) -> bool:

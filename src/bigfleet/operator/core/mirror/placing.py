@@ -71,6 +71,10 @@ class Placing:
                 found[node.name] = priority
         return found
 
+    def used(self, mark: int) -> set[Node]:
+        """Nodes that got guests since then."""
+        return {node for _, node, _ in self._put[mark:]}
+
     def put(self, kind: Kind, node: Node, count: int) -> None:
         free = node.free
         for place, amount in kind.need:

@@ -55,10 +55,13 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
     jobs.sort(key=lambda job: job[:2])
     short: list[tuple[Kind, list[Pod]]] = []
     whole: set[str] = set()
+    opened: set[Node] = set()
     for _, group, kind, pods in jobs:
         if group:
-            if _place_gang(books, placing, gangs[group], outcome):
+            used = _place_gang(books, placing, gangs, group, outcome)
+            if used is not None:
                 whole.add(group)
+                opened |= used
             continue
         placed = placing.place(kind, len(pods))
         outcome.roomy += pods[:placed]
@@ -66,7 +69,7 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
             short.append((kind, pods[placed:]))
     _reopen(books, placing, short, outcome)
     lacking = {pod.kind.shape.requests for pod in outcome.stranded if pod.kind.same is None}
-    outcome.let_go = books.keeping.let_go(gangs, whole, lacking, now)
+    outcome.let_go = books.keeping.let_go(gangs, whole, opened, lacking, now)
     _place_placeholders(books, placing, outcome)
     return outcome
 
@@ -94,8 +97,11 @@ def _nominated(books: Books, placing: Placing, outcome: Outcome) -> set[Pod]:
     return seated
 
 
-def _place_gang(books: Books, placing: Placing, members: list[tuple[Kind, list[Pod]]], outcome: Outcome) -> bool:
-    """Whether all of it has room, on nodes that are kept for it too."""
+def _place_gang(
+    books: Books, placing: Placing, gangs: dict[str, list[tuple[Kind, list[Pod]]]], group: str, outcome: Outcome
+) -> set[Node] | None:
+    """None unless all of the gang has room; else the kept nodes that it needs for that."""
+    members = gangs[group]
     first = members[0][0]
     assert first.same is not None
     home = home_of(books, first.shape.group)
@@ -103,14 +109,16 @@ def _place_gang(books: Books, placing: Placing, members: list[tuple[Kind, list[P
     fits = placing.place_gang(counts, first.same, home)
     for _, pods in members:
         (outcome.roomy if fits else outcome.stranded).extend(pods)
-    kept = () if fits else books.keeping.for_gang(first.shape.group)
-    if not kept:
-        return fits
-    # The room is there and not yet open: for the rows it is still to come, until its nodes are let go.
+    if fits:
+        return set()
+    kept = books.keeping.for_gang(group, gangs)
     mark = placing.mark()
-    would = placing.place_gang(counts, first.same, home, kept=kept)
+    if not kept or not placing.place_gang(counts, first.same, home, kept=kept):
+        return None
+    # The room is there and not yet open: for the rows it is still to come, until its nodes are let go.
+    used = placing.used(mark).intersection(kept)
     placing.undo(mark)
-    return would
+    return used
 
 
 def home_of(books: Books, group: str) -> str | None:
