@@ -26,6 +26,7 @@ from bigfleet.demo import script
 from bigfleet.demo.app import DemoApp
 from bigfleet.demo.scene import QUICK_SETTINGS, Scene, demo_catalogue
 from bigfleet.demo.script import STEPS
+from bigfleet.model.machine import MachineState
 from bigfleet.provider.fake.catalogue import Catalogue
 from tests.strategies.background import interrupts_ignored
 from tools.processes import BIGFLEET, INTERRUPTIBLE
@@ -84,10 +85,14 @@ def test_the_script_meets_all_demand_and_leaves_nothing_behind(tmp_path: Path) -
     steps = json.loads(done.stdout)
     assert [step["step"] for step in steps] == [step.title for step in STEPS]
     assert all(step["met"] and not step["short"] for step in steps)
-    assert steps[0]["dollars_per_hour"] == 0 < steps[1]["dollars_per_hour"]
+    dollars = {step["step"]: step["dollars_per_hour"] for step in steps}
+    assert dollars["an ordinary day"] == dollars["the stores burst"] == 0 < dollars["research bursts"]
     assert steps[-1]["nodes"] == 0 == steps[-1]["dollars_per_hour"]
     assert "the engine runs as plain Python" in done.stderr
     told = done.stderr
+    # Exactly what the other shard lacks, from what is idle and paid for; nothing is bought for it.
+    moved = "the coordinator moved 2 reserved m6i.2xlarge in eu-west-1b from shard main to shard edge"
+    assert told.count("the coordinator moved") == 1 and moved in told
     assert (
         "took 6 on-prem metal-8 in hall-b from research's nightly (batch) for payments' settlement (critical)" in told
     )
@@ -125,7 +130,7 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
             await seen(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
             await pilot.press("c")
             await seen(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
-            said = [line.text for line in scene.story.lines if line.who == "you"]
+            said = [line.text for line in scene.lines if line.who == "you"]
             await pilot.press("r")
             await seen(scene, lambda: scene.resetting)
             await pilot.press("3")  # says that it must wait, and does nothing
@@ -137,13 +142,29 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
             await pilot.press("q")
         assert app.broken is None
         assert any("research bursts" in line for line in said) and any("critical job" in line for line in said)
-        assert not any("bursts:" in line.text for line in scene.story.lines), "a reset began with an empty page"
+        assert not any("bursts:" in line.text for line in scene.lines), "a reset began with an empty page"
+
+
+async def test_a_shard_without_enough_gets_what_another_has_idle(tmp_path: Path) -> None:
+    """By the providers' records and the shards' own lists, not by the story."""
+    async with resting(tmp_path) as scene:
+        main, edge = scene.sites.all
+        before = set(main.sight.by_id), set(edge.sight.by_id)
+        idle = {machine.id for machine in main.sight.machines if machine.state is MachineState.IDLE}
+        assert len(before[0]) + len(before[1]) == scene.provider.provider.cloud.catalogue.size
+        await scene.burst("stores")
+        await seen(scene, lambda: scene.met and len(scene.sight.serving("stores")) > 2)
+        came = set(edge.sight.by_id) - before[1]
+        assert came and came <= idle and before[0] - set(main.sight.by_id) == came
+        assert {machine.id for machine in scene.sight.serving("stores")} == before[1] | came
+        assert scene.complete and not scene.moment().gone, "a machine that moved is not gone"
+        assert sum("the coordinator moved" in line.text for line in scene.lines) == 1
 
 
 async def test_every_decision_is_told_once(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
         await seen(scene, lambda: scene.sight.cycle > 5)
-        told = [re.match(r"gave (\d+) ", line.text) for line in scene.story.lines]
+        told = [re.match(r"gave (\d+) ", line.text) for line in scene.lines]
         assert sum(int(match[1]) for match in told if match) == len(scene.sight.serving())
 
 
@@ -180,7 +201,7 @@ async def test_a_part_that_breaks_ends_the_screen_and_the_scene_with_what_broke(
         async with resting(tmp_path) as scene:
             app = DemoApp(scene)
             async with app.run_test():
-                scene.shard.conductor.fail(OSError("disk is full"))
+                scene.sites.all[0].shard.conductor.fail(OSError("disk is full"))
                 await until(lambda: app.broken)
             assert str(app.broken) == "disk is full"
 

@@ -139,14 +139,10 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
                     bound = now
                 if bound is not None and ready >= wanted:
                     running = now
-            pods = [
-                pod
-                for pod in cluster.items("/api/v1/namespaces/default/pods")
-                if pod["metadata"]["labels"]["app"] != "agent"
-            ]
+            pods = cluster.items("/api/v1/namespaces/default/pods")
             nodes = cluster.items("/api/v1/nodes")
             dollars = sum(prices[node["metadata"]["labels"]["node.kubernetes.io/instance-type"]] for node in nodes)
-            used = {p["spec"].get("nodeName") for p in pods}
+            used = {p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"]["app"] != "agent"}
             unused = sum(node["metadata"]["name"] not in used for node in nodes)
             left = [p["metadata"]["name"] for p in pods if not p["spec"].get("nodeName")]
             forbidden = stack.forbidden()

@@ -99,13 +99,20 @@ class Story:
 
     def say(self, at: int, text: str, *, good: bool = True) -> None:
         """The audience did something: what follows is another chapter."""
-        self._chapters.append(self._cycle)
+        self.begin_chapter()
         newest = self._told[0] if self._told else None
         times = 1
         if isinstance(newest, Line) and newest.text == text:
             self._told.popleft()
             times += newest.times
         self._told.appendleft(Line(at, text, "you", good, times))
+
+    def begin_chapter(self) -> None:
+        self._chapters.append(self._cycle)
+
+    def note(self, line: Line) -> None:
+        """Something happened that is no action of the shard."""
+        self._told.appendleft(line)
 
     def forget(self) -> None:
         """Begin again with an empty page."""

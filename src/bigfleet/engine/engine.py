@@ -633,12 +633,13 @@ class Engine:
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """What counted entries lack at the end, behind the shortfalls of sums."""
         if counted is not None:
-            counted.close(w, clusters)
+            short = counted.close(w, clusters)
         else:
+            short = np.zeros(len(w.c.start), np.uint8)
             clear_parking(w, clusters)
-        most = count_short(w, clusters)
+        most = count_short(w, clusters, short)
         parts, entries = np.empty(most, np.int32), np.empty(most, np.int32)
-        found = age_units(w, clusters, now, parts, entries)
+        found = age_units(w, clusters, short, now, parts, entries)
         return np.concatenate((part_of, parts[:found])), np.concatenate((entry_of, entries[:found]))
 
     def _unit_outcome(

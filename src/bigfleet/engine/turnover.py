@@ -92,9 +92,8 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand, nodes: Nodes) -> C
     texts = catalog.texts.texts
     new_groups = np.zeros(len(texts), np.int32)
     new_groups[groups] = fresh.texts.intern_all([texts[number] for number in groups.tolist()])
-    new_profiles = _renumbered(
-        profiles, len(catalog.profiles), lambda number: fresh.intern_profile(catalog.profiles[number])
-    )
+    new_profiles = np.zeros(max(1, len(catalog.profiles)), np.int32)
+    new_profiles[profiles] = fresh.intern_profiles([catalog.profiles[number] for number in profiles.tolist()])
     new_shapes = _renumbered(shapes, len(catalog.shapes), lambda number: fresh.intern_shape(catalog.shapes[number]))
     known = catalog.stamps.stamps
     new_stamps = _renumbered(stamps, len(known), lambda number: fresh.stamps.intern_stamp(known[number]))

@@ -20,6 +20,9 @@ class Operator(IntEnum):
     DOES_NOT_EXIST = 4
     SAME = 5
 
+    # Enumerations hash by name, in Python; constraint sets are hashed by the thousand.
+    __hash__ = int.__hash__
+
     @property
     def text(self) -> str:
         """The Kubernetes spelling; empty for UNSPECIFIED."""

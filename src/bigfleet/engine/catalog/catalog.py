@@ -8,6 +8,7 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -24,7 +25,7 @@ from bigfleet.engine.kernels.texts import TextTable
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.machine import MAX_LABELS
 from bigfleet.model.names import HOSTNAME_LABEL
-from bigfleet.model.penalty import bucket_dollars
+from bigfleet.model.penalty import BUCKETS, bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
@@ -77,6 +78,9 @@ class Domains(View):
     meta: I8
 
 
+_DOLLARS = tuple(bucket_dollars(bucket) for bucket in BUCKETS)
+
+
 class Catalog:
     """Owns everything interned except machine ids, clusters and rows."""
 
@@ -105,7 +109,6 @@ class Catalog:
         self.matching = Matching(self.texts, self._key_column)
         self.profiles: list[Profile] = []
         self._profile_index: dict[str, int] = {}
-        self._profile_seen: dict[int, tuple[Profile, int]] = {}
         self.p = made(Profiles, 16)
         self._precedence = Precedence()
         self.stamps = StampTable(self.texts)
@@ -162,34 +165,37 @@ class Catalog:
 
     # ---- live keys -------------------------------------------------------------------------------------------------
 
-    def live(self, profile: int, sign: int) -> None:
-        """Counts a profile in or out of the demand in force."""
-        each = self.profiles[profile]
-        for requirement in each.requirements:
-            if requirement.key != HOSTNAME_LABEL:
-                self._count(self._key_refs, requirement.key, sign)
-            else:
-                for value in requirement.values:
-                    self._count(self._named_refs, value, sign)
-        for spread in each.spread:
-            if spread.topology_key != HOSTNAME_LABEL:
-                self._count(self._key_refs, spread.topology_key, sign)
+    def live(self, came: Iterable[int], left: Iterable[int] = ()) -> None:
+        """Counts profiles in and out of the demand in force."""
+        keys: Counter[str] = Counter()
+        named: Counter[str] = Counter()
+        for numbers, count in ((came, Counter.update), (left, Counter.subtract)):
+            profiles = [self.profiles[number] for number in numbers]
+            asked = [each for profile in profiles for each in profile.requirements]
+            count(keys, (each.key for each in asked))
+            count(keys, (each.topology_key for profile in profiles if profile.spread for each in profile.spread))
+            count(named, (value for each in asked if each.key == HOSTNAME_LABEL for value in each.values))
+        # A host is nobody's class.
+        del keys[HOSTNAME_LABEL]
+        self._count(self._key_refs, keys)
+        self._count(self._named_refs, named)
 
-    def _count(self, refs: dict[str, int], key: str, sign: int) -> None:
-        left = refs.get(key, 0) + sign
-        if left == 0 or key not in refs:
-            self._stale_keys, self._names = True, None
-        if left:
-            refs[key] = left
-        else:
-            refs.pop(key, None)
+    def _count(self, refs: dict[str, int], change: Counter[str]) -> None:
+        for key, more in change.items():
+            if more:
+                left = refs.get(key, 0) + more
+                if left == 0 or key not in refs:
+                    self._stale_keys, self._names = True, None
+                if left:
+                    refs[key] = left
+                else:
+                    refs.pop(key, None)
 
     def validate_keys(self, profiles: list[int]) -> None:
         """Keys and names are counted by the profiles in force."""
         counted, twin = (self._key_refs, self._named_refs), Catalog()
         twin.profiles = self.profiles
-        for number in profiles:
-            twin.live(number, 1)
+        twin.live(profiles)
         assert counted == (twin._key_refs, twin._named_refs), f"live keys are counted {counted}, not by their profiles"
         assert self.keys == sorted(self._key_refs), f"classes know {self.keys}, rows name {sorted(self._key_refs)}"
 
@@ -357,53 +363,52 @@ class Catalog:
     # ---- profiles --------------------------------------------------------------------------------------------------
 
     def intern_profile(self, profile: Profile) -> int:
-        seen = self._profile_seen.get(id(profile))
-        if seen is not None:
-            return seen[1]
-        number = self._profile_index.get(profile.fingerprint)
-        if number is None:
-            number = self._add_profile(profile)
-        if len(self._profile_seen) > 4 * len(self.profiles) + 1024:
-            self._profile_seen.clear()
-        self._profile_seen[id(profile)] = (profile, number)
-        return number
+        return self.intern_profiles((profile,))[0]
 
     def intern_profiles(self, profiles: Sequence[Profile]) -> list[int]:
-        """Numbers of many profiles; their texts are taken in together, which is half of what a new one costs."""
-        seen, known = self._profile_seen, self._profile_index
-        new = [each.fingerprint for each in profiles if id(each) not in seen and each.fingerprint not in known]
-        if len(new) > 1:
-            self.texts.intern_all(new)
-        return [self.intern_profile(profile) for profile in profiles]
+        """Numbers of many profiles; new ones are taken in together, because one by one costs several times as much."""
+        known = self._profile_index
+        try:
+            return [known[each.fingerprint] for each in profiles]
+        except KeyError:
+            self._add_profiles({each.fingerprint: each for each in profiles if each.fingerprint not in known})
+        return [known[each.fingerprint] for each in profiles]
 
-    def _add_profile(self, profile: Profile) -> int:
-        number = self._profile_index[profile.fingerprint] = len(self.profiles)
-        self.profiles.append(profile)
-        size = room(len(self.p.text), number + 1)
-        if size > len(self.p.text):
+    def _add_profiles(self, new: dict[str, Profile]) -> None:
+        first, added = len(self.profiles), list(new.values())
+        last = first + len(added)
+        self._profile_index.update(zip(new, range(first, last), strict=True))
+        self.profiles += added
+        if last > len(self.p.text):
+            size = room(len(self.p.text), last)
             self.p = Profiles(*(grown(column, size) for column in self.p))
-        text = self.texts.intern(profile.fingerprint)
-        same = profile.same
-        spread = _enforced_spread(profile)
-        p = self.p
-        p.text[number] = text
-        p.priority[number] = profile.priority
-        p.interruption[number] = profile.interruption_bucket
-        p.reclamation[number] = profile.reclamation_bucket
-        p.interruption_dollars[number] = bucket_dollars(profile.interruption_bucket)
-        p.reclamation_dollars[number] = bucket_dollars(profile.reclamation_bucket)
-        p.con[number] = self.matching.intern_con(profile)
-        p.same[number] = self._key_column(same.key if same is not None else None)
-        p.spread[number] = NO_KEY if spread is None else self._key_column(spread.topology_key)
-        p.skew[number] = spread.enforced_skew if spread is not None else 1
-        p.pair[number] = self.stamps.intern_pair(text, 0)
-        p.folded[number] = number
-        self._precedence.place(profile, p.precedence, number)
-        if same is not None:
-            # In two steps, because interning the folded profile may replace the columns.
-            folded = self.intern_profile(_folded(profile))
-            self.p.folded[number] = folded
-        return number
+        p, mine = self.p, slice(first, last)
+        texts = self.texts.intern_all(list(new))
+        p.text[mine] = texts
+        p.priority[mine] = [each.priority for each in added]
+        p.interruption[mine] = [each.interruption_bucket for each in added]
+        p.reclamation[mine] = [each.reclamation_bucket for each in added]
+        p.interruption_dollars[mine] = [_DOLLARS[each.interruption_bucket] for each in added]
+        p.reclamation_dollars[mine] = [_DOLLARS[each.reclamation_bucket] for each in added]
+        p.con[mine] = [self.matching.intern_con(each) for each in added]
+        p.pair[mine] = self.stamps.intern_pairs(texts)
+        p.same[mine], p.spread[mine], p.skew[mine] = NO_KEY, NO_KEY, 1
+        p.folded[mine] = range(first, last)
+        self._precedence.place(added, p.precedence, first)
+        gangs: list[int] = []
+        for number, each in enumerate(added, first):
+            same = each.same
+            if same is not None:
+                p.same[number] = self._key_column(same.key)
+                gangs.append(number)
+            elif each.spread:
+                spread = _enforced_spread(each)
+                if spread is not None:
+                    p.spread[number], p.skew[number] = self._key_column(spread.topology_key), spread.enforced_skew
+        if gangs:
+            # Interning what they fold into may replace the columns.
+            folded = self.intern_profiles([_folded(self.profiles[number]) for number in gangs])
+            self.p.folded[gangs] = folded
 
     @property
     def match(self) -> U1M:

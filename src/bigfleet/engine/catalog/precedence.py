@@ -6,6 +6,7 @@ Ranks are what kernels compare instead of three numbers. Owns which triples are 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from bigfleet.engine.kernels.jit import I4, kernel
 from bigfleet.model.profile import Profile
@@ -17,14 +18,17 @@ class Precedence:
     def __init__(self) -> None:
         self._triples: list[tuple[int, int, int]] = []
 
-    def place(self, profile: Profile, ranks: I4, number: int) -> None:
-        """Ranks profile `number`; those before it that come after a new triple step back."""
-        triple = _triple(profile)
-        rank = bisect_left(self._triples, triple)
-        if rank == len(self._triples) or self._triples[rank] != triple:
-            self._triples.insert(rank, triple)
-            _step_back(ranks, number, rank)
-        ranks[number] = rank
+    def place(self, profiles: Sequence[Profile], ranks: I4, first: int) -> None:
+        """Ranks profiles from number `first` on; those before them that come after a new triple step back."""
+        triples = [_triple(profile) for profile in profiles]
+        known = self._triples
+        for triple in sorted(set(triples)):
+            rank = bisect_left(known, triple)
+            if rank == len(known) or known[rank] != triple:
+                known.insert(rank, triple)
+                _step_back(ranks, first, rank)
+        rank_of = {triple: bisect_left(known, triple) for triple in set(triples)}
+        ranks[first : first + len(triples)] = [rank_of[triple] for triple in triples]
 
     def validate(self, profiles: list[Profile], ranks: I4) -> None:
         """Every profile has the rank of its triple, and no other triple is ranked."""

@@ -6,6 +6,8 @@ a pair; the fleet keeps it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bigfleet.engine.batches import Stamp
@@ -78,22 +80,37 @@ class StampTable:
     def intern_pair(self, fingerprint: int, group: int) -> int:
         """The number of an attribution (fingerprint, group); kernels find it again with `find_pair`."""
         found = self._pair_index.get((fingerprint, group))
-        if found is not None:
-            return found
-        number = self._pair_index[fingerprint, group] = len(self._pair_index)
-        size = room(len(self.pair_head), number + 1)
+        return self._add_pairs([(fingerprint, group)]) if found is None else found
+
+    def intern_pairs(self, fingerprints: Sequence[int]) -> list[int]:
+        """Numbers of attributions to no group."""
+        known = self._pair_index
+        pairs = [(each, 0) for each in fingerprints]
+        if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
+            self._add_pairs(new)
+        return [known[pair] for pair in pairs]
+
+    def _add_pairs(self, new: list[tuple[int, int]]) -> int:
+        """The number of the first of them."""
+        first = len(self._pair_index)
+        last = first + len(new)
+        self._pair_index.update(zip(new, range(first, last), strict=True))
+        size = room(len(self.pair_head), last)
         if size > len(self.pair_head):
             self.pair_head = grown(self.pair_head, size, -1)
             self.pair_fingerprint = grown(self.pair_fingerprint, size)
             self.pair_group = grown(self.pair_group, size)
-        self.pair_fingerprint[number] = fingerprint
-        self.pair_group[number] = group
-        first = number
-        if len(self._pair_index) * 2 > len(self.pair_table):
-            self.pair_table = np.full(len(self.pair_table) * 2, -1, np.int32)
-            first = 0
-        _index_pairs(self.pair_table, self.pair_fingerprint, self.pair_group, first, number)
-        return number
+        self.pair_fingerprint[first:last] = [fingerprint for fingerprint, _ in new]
+        self.pair_group[first:last] = [group for _, group in new]
+        begin = first
+        if last * 2 > len(self.pair_table):
+            table = len(self.pair_table)
+            while last * 2 > table:
+                table *= 2
+            self.pair_table = np.full(table, -1, np.int32)
+            begin = 0
+        _index_pairs(self.pair_table, self.pair_fingerprint, self.pair_group, begin, last - 1)
+        return first
 
     def pair_of(self, fingerprint: int, group: int) -> int:
         """The number of an attribution, or -1 if no stamp ever carried it."""

@@ -24,8 +24,8 @@ COMING, SCARCE, SERVE, LEFTOVERS, DROP, FINISH, DRAINING, VICTIMS, LOTS = range(
 def act(
     w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, what: int, first: int, last: int
 ) -> int:
-    """Does it for the turns `first .. last` (DROP: the purchases of cluster `first` from `last` down; DRAINING, VICTIMS
-    and LOTS: turn `first`). Returns how far it came before a column was full; LOTS: how many lots hold a unit."""
+    """Does it for the turns `first .. last` (DROP: for those of the purchases `again`; DRAINING, VICTIMS and LOTS: for
+    turn `first`). Returns how far it came before a column was full; LOTS: how many lots hold a unit."""
     if what == COMING:
         return place_on_coming(w, b, rules, first, last)
     if what == SERVE:

@@ -7,9 +7,10 @@ import numpy as np
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import SPREAD
 from bigfleet.engine.fleet.placing import Slots
-from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
-from bigfleet.engine.nodes.reports import EMPTY, USED, Reports, is_seen
-from bigfleet.engine.nodes.sessions import NEVER, Sessions
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
+from bigfleet.engine.nodes.reports import Reports, is_seen
+from bigfleet.engine.nodes.seen import Seen, micro
+from bigfleet.engine.nodes.sessions import Sessions
 
 _MANY = 4611686018427387904
 # Ten or eleven times as much still fits.
@@ -18,7 +19,7 @@ _SATURATED = 576460752303423488
 
 @kernel
 def doubt(
-    w: World, r: Reports, s: Sessions, slots: Slots, alive: U1, with_pods: U1, classes: int, pods: int,
+    w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, alive: U1, with_pods: U1, classes: int, pods: int,
     risk_limit: float, single: U1, which: I4, count: int, believed: U1,
 ) -> None:  # fmt: skip
     """Tells which of the clusters are believed: what of them is suspect costs no more than what their rows need.
@@ -27,7 +28,7 @@ def doubt(
         cluster = which[i]
         suspect = s.suspect[cluster]
         if suspect < 0:
-            suspect = _suspect_price(w, r, s, slots, pods, cluster)
+            suspect = _suspect_price(w, r, s, seen, slots, pods, cluster)
         believed[i] = 1
         if suspect > 0:
             fresh = 0
@@ -40,41 +41,36 @@ def doubt(
 
 
 @inner
-def _micro(price: float) -> int:
-    return int(np.floor(price * 1000000.0 + 0.5))
-
-
-@inner
-def _suspect_price(w: World, r: Reports, s: Sessions, slots: Slots, pods: int, cluster: int) -> int:
-    """Kept with the cluster's session once every open node is seen: only something new said changes it then."""
+def _suspect_price(w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, pods: int, cluster: int) -> int:
+    """Kept with the cluster's session: only something new said or seen changes it."""
     width = w.rows.unit.shape[1]
     used = np.zeros(width, np.int64)
     running = np.zeros(width, np.int64)
-    every = 0
-    idle = 0
-    waiting = False
-    row = s.head[cluster]
-    while row >= 0:
-        if not is_seen(r, s, slots, row):
-            waiting = waiting or r.open_version[row] != NEVER
-        else:
-            price = _micro(w.k.price[w.cells.cls[slots.cell[r.slot[row]]]])
-            every += price
-            if not r.flags[row] & EMPTY and not r.flags[row] & USED:
-                idle += price
-            for d in range(min(width, r.used.shape[1])):
-                used[d] = min(_SATURATED, used[d] + r.used[row, d])
-        row = r.next[row]
+    for d in range(min(width, seen.used.shape[1])):
+        used[d] = min(_SATURATED, seen.used[cluster, d])
+    if seen.large[cluster] > 0:
+        _add_up(r, s, slots, cluster, used)
     for each in range(w.c.start[cluster], w.c.start[cluster] + w.c.rows[cluster]):
         for d in range(width):
             running[d] = min(_SATURATED, running[d] + w.rows.running[each] * w.rows.unit[each, d])
-    suspect = idle
+    suspect = seen.idle[cluster]
     for d in range(width):
         if d != pods and used[d] > 0 and 10 * used[d] > 11 * running[d]:
-            suspect = every
-    if not waiting:
-        s.suspect[cluster] = suspect
+            suspect = seen.every[cluster]
+    s.suspect[cluster] = suspect
     return suspect
+
+
+@inner
+def _add_up(r: Reports, s: Sessions, slots: Slots, cluster: int, used: I8) -> None:
+    """Amounts so large that their sum is kept nowhere."""
+    used[:] = 0
+    row = s.head[cluster]
+    while row >= 0:
+        if is_seen(r, s, slots, row):
+            for d in range(min(len(used), r.used.shape[1])):
+                used[d] = min(_SATURATED, used[d] + r.used[row, d])
+        row = r.next[row]
 
 
 @kernel
@@ -136,7 +132,7 @@ def _fresh_price(
         if most > 0:
             if single[w.parts.row[part]] != 0:
                 most = 1
-            price = (count + most - 1) // most * _micro(w.k.price[cls])
+            price = (count + most - 1) // most * micro(w.k.price[cls])
             if best < 0 or price < best:
                 best = price
     return max(0, best)

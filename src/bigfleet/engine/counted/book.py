@@ -29,7 +29,7 @@ REOPEN, PAID_IDLE, PAID_DRAINING, PAID_EMPTY, BUY = 0, 1, 2, 3, 4
 LOTS, MEMBERS, TOKENS, BLOCKS, PURCHASES, FILLS, JOURNAL, FULL, TRIAL, FOUND, FILLED, PODS, LOOSE, DROPPED, DOMAINS = (
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 )  # fmt: skip
-MARK, CHAIN, UNIVERSES, FILL_TOKEN, MOST_TOKENS = 15, 16, 17, 18, 19
+MARK, CHAIN, UNIVERSES, FILL_TOKEN, MOST_TOKENS, LOOK = 15, 16, 17, 18, 19, 20
 # Places in `money`: of the fill at hand, and what a gang's trial has spent.
 VALUE, RISK, SPENT = 0, 1, 2
 # Bits of `mark`, by machine: promised by (c), taken by (d), reopened by (a).
@@ -197,8 +197,12 @@ class Universes(View):
 
 @view
 class Book(View):
-    """By cluster and resource: no open remainder has more left than `most_left`, and no unit of a plain row takes less
-    than `least_unit`. By tier and constraint set: blocks in `con_block` that match, `con_first .. con_last`."""
+    """By cluster: the chain of `remainders`, how many are open (-1: to be counted) and which closes first. By cluster
+    and resource: no open remainder has more left than `most_left`, and no unit of a plain row takes less than
+    `least_unit`. By tier and constraint set: groups of blocks in `con_group` that match, `con_first .. con_last`. By
+    group: its blocks in `group_block`, `group_first .. group_last`, how many of them are scarce, and a class of it. By
+    cluster: whether all blocks of a group are `alike` to it; `looked_at` is scratch by offer. `again` are the purchases
+    of the second pass."""
 
     t: Turns
     q: Portions
@@ -219,14 +223,24 @@ class Book(View):
     machine: I4
     mark: U1
     remainders: I4
+    opened: I4
+    worst: I4
     most_left: I8M
     least_unit: I8M
     whole: I4
     reopen: I4
     con_first: I4M
     con_last: I4M
-    con_block: I4
+    con_group: I4
+    group_first: I4
+    group_last: I4
+    group_block: I4
+    group_scarce: I4
+    group_class: I4
+    alike: U1
+    looked_at: I8
     by_tier: I4
+    again: I4
     dropped: I4
     dropped_cell: I4
     money: F8

@@ -16,6 +16,7 @@ from bigfleet.engine.counted.book import (
     FILLED,
     FILLS,
     FULL,
+    LOOK,
     MEMBERS,
     PAID_DRAINING,
     PAID_EMPTY,
@@ -29,6 +30,7 @@ from bigfleet.engine.counted.book import (
     SPENT,
     TAKEN,
     TOKENS,
+    TRIAL,
     VALUE,
     Book,
     PlacementRules,
@@ -206,17 +208,12 @@ def _candidates(
     w: World, b: Book, rules: PlacementRules, t: int, q: int, riders: bool, key: int, dom: int, most: int, device: int,
     tier: int, owned: int, offered: float,
 ) -> int:  # fmt: skip
-    """Candidates of a tier in `s.block`, with their scores; `owned`: only those (1), the others (0), both (-1)."""
+    """Candidates of a tier in `s.block`, with their scores; `owned`: only those (1), the others (0), both (-1). Of
+    candidates that are alike only the first in order is one: no other would be chosen."""
+    if tier == BUY or tier == PAID_IDLE:
+        return _first_of_groups(w, b, rules, t, q, riders, key, dom, most, device, tier, owned, offered)
     found = 0
-    first = b.by_tier[tier]
-    last = b.by_tier[tier + 1]
-    listed = tier == BUY or tier == PAID_IDLE
-    if listed:
-        # Only those that match: the others are no candidates.
-        first = b.con_first[tier, b.t.con[t]]
-        last = b.con_last[tier, b.t.con[t]]
-    for i in range(first, last):
-        block = b.con_block[i] if listed else i
+    for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
         cls = b.blocks.cls[block]
         if device >= 0 and b.kinds.device[cls] != device:
             continue
@@ -226,23 +223,78 @@ def _candidates(
             continue
         if tier == PAID_EMPTY and b.blocks.cluster[block] == b.t.cluster[t]:
             continue
-        if unclaimed(w, b, block) == 0:
+        if unclaimed(w, b, block) > 0:
+            found = _judge(w, b, rules, t, q, block, riders, most, offered, found)
+    return found
+
+
+@inner
+def _first_of_groups(
+    w: World, b: Book, rules: PlacementRules, t: int, q: int, riders: bool, key: int, dom: int, most: int, device: int,
+    tier: int, owned: int, offered: float,
+) -> int:  # fmt: skip
+    found = 0
+    alike = b.alike[b.t.cluster[t]] != 0
+    for i in range(b.con_first[tier, b.t.con[t]], b.con_last[tier, b.t.con[t]]):
+        group = b.con_group[i]
+        if b.meta[TRIAL] == 0:
+            # What is used up stays so; while a trial runs it may come back.
+            while b.group_first[group] < b.group_last[group] and (
+                unclaimed(w, b, b.group_block[b.group_first[group]]) == 0
+            ):
+                b.group_first[group] += 1
+        if b.group_first[group] == b.group_last[group]:
             continue
-        tokens = b.meta[TOKENS]
-        if fill(w, b, rules, t, q, block, riders, most):
-            value = b.money[VALUE]
-            score = _per_dollar(w.k.price[cls] + b.money[RISK], value)
-            if tier == BUY:
-                accepted = True
-            elif b.kinds.owned[cls] != 0:
-                accepted = value > b.money[RISK]
+        cls = b.blocks.cls[b.group_block[b.group_first[group]]]
+        if (device >= 0 and b.kinds.device[cls] != device) or (owned >= 0 and b.kinds.owned[cls] != owned):
+            continue
+        # Riders count for nothing where a block is scarce.
+        mixed = riders and tier == BUY and b.group_scarce[group] > 0
+        b.meta[LOOK] += 1
+        seen = 0
+        for at in range(b.group_first[group], b.group_last[group]):
+            block = b.group_block[at]
+            cls = b.blocks.cls[block]
+            if (key >= 0 and w.k.dom[cls, key] != dom) or unclaimed(w, b, block) == 0:
+                continue
+            scarce = 1 if mixed and b.blocks.scarce[block] != 0 else 0
+            if alike:
+                if seen & (1 << scarce):
+                    continue
+                seen |= 1 << scarce
             else:
-                accepted = score >= _times(rules.paid_ratio, offered)
-            if accepted:
-                b.blocks.score[block] = score
-                b.s.block[found] = block
-                found += 1
-        b.meta[TOKENS] = tokens
+                place = 2 * w.k.offer[cls] + scarce
+                if b.looked_at[place] == b.meta[LOOK]:
+                    continue
+                b.looked_at[place] = b.meta[LOOK]
+            found = _judge(w, b, rules, t, q, block, riders, most, offered, found)
+            if alike and (seen == 3 or not mixed):
+                break
+    return found
+
+
+@inner
+def _judge(
+    w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, riders: bool, most: int, offered: float,
+    found: int,
+) -> int:  # fmt: skip
+    """Adds a block to those found if it is a candidate."""
+    cls = b.blocks.cls[block]
+    tokens = b.meta[TOKENS]
+    if fill(w, b, rules, t, q, block, riders, most):
+        value = b.money[VALUE]
+        score = _per_dollar(w.k.price[cls] + b.money[RISK], value)
+        if b.blocks.tier[block] == BUY:
+            accepted = True
+        elif b.kinds.owned[cls] != 0:
+            accepted = value > b.money[RISK]
+        else:
+            accepted = score >= _times(rules.paid_ratio, offered)
+        if accepted:
+            b.blocks.score[block] = score
+            b.s.block[found] = block
+            found += 1
+    b.meta[TOKENS] = tokens
     return found
 
 
@@ -405,3 +457,8 @@ def find_scarce(w: World, b: Book, rules: PlacementRules, turns: int) -> None:
         b.blocks.scarce[block] = (
             1 if b.blocks.asked[block] > 0 and b.blocks.asked[block] >= unclaimed(w, b, block) else 0
         )
+    for group in range(len(b.group_first)):
+        b.group_scarce[group] = 0
+        for at in range(b.group_first[group], b.group_last[group]):
+            if b.blocks.scarce[b.group_block[at]] != 0:
+                b.group_scarce[group] += 1

@@ -66,21 +66,21 @@ def _write(w: World, part: int, assigned: int, found: int) -> None:
 
 
 @kernel
-def count_short(w: World, clusters: int) -> int:
-    """Upper bound of the parts that stay short."""
+def count_short(w: World, clusters: int, short: U1) -> int:
+    """Upper bound of the parts that stay short; `short` are clusters with a turn that lacks something."""
     total = 0
     for cluster in range(clusters):
-        if w.c.counted[cluster] != 0 and w.c.lacking[cluster] > 0:
+        if w.c.counted[cluster] != 0 and short[cluster] != 0:
             total += w.c.parts[cluster]
     return total
 
 
 @kernel
-def age_units(w: World, clusters: int, now: int, part_of: I4, entry_of: I4) -> int:
+def age_units(w: World, clusters: int, short: U1, now: int, part_of: I4, entry_of: I4) -> int:
     """Starts, keeps or ends the runs of shortfalls, which follow profile and group; lists the parts that are short."""
     found = 0
     for cluster in range(clusters):
-        if w.c.counted[cluster] == 0 or (w.c.lacking[cluster] == 0 and w.c.short[cluster] == 0):
+        if w.c.counted[cluster] == 0 or (short[cluster] == 0 and w.c.short[cluster] == 0):
             continue
         w.c.short[cluster] = 0
         entry = w.c.start[cluster]

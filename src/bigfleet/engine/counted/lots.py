@@ -109,6 +109,7 @@ def undo(w: World, b: Book, cluster: int, lots: int, remainders: int) -> None:
     b.meta[TOKENS] = b.meta[CHAIN]
     b.meta[LOTS] = lots
     b.remainders[cluster] = remainders
+    b.opened[cluster] = -1
 
 
 @inner
@@ -243,6 +244,8 @@ def put(w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, unit
     used = full + (1 if rest > 0 else 0)
     b.lots.first[lot] = first + used
     b.lots.n[lot] = n - used
+    if b.lots.rank[lot] == REMAINDER:
+        b.opened[b.lots.cluster[lot]] = -1
     _got(b, q, b.lots.source[lot], full * most + rest, b.lots.until[lot])
     if full > 0:
         _open_part(w, b, rules, t, q, lot, first, full, most)
@@ -318,39 +321,59 @@ def open_remainder(w: World, b: Book, rules: PlacementRules, lot: int) -> None:
     room_into(w, b, cluster, b.lots.cls[lot], b.s.left, 1)
     for d in range(b.lots.left.shape[1]):
         have = b.s.left[1, d]
-        b.most_left[cluster, d] = max(b.most_left[cluster, d], b.lots.left[lot, d])
         if have > 0:
             here = b.lots.left[lot, d] * 1000 // have
             if slack < 0 or here < slack:
                 slack = here
     b.lots.slack[lot] = max(0, slack)
+    if b.opened[cluster] < 0:
+        _count_open(w, b, cluster)
+    if b.opened[cluster] >= rules.remainders:
+        worst = b.worst[cluster]
+        if worst < 0 or _closes_first(w, b, lot, worst):
+            # Nobody ever sees it open; the others stay as they are.
+            b.lots.closed[lot] = 1
+            return
+        note_lot(b, worst)
+        b.lots.closed[worst] = 1
+        b.opened[cluster] = -1
+    else:
+        b.opened[cluster] += 1
+        if b.worst[cluster] < 0 or _closes_first(w, b, lot, b.worst[cluster]):
+            b.worst[cluster] = lot
+    for d in range(b.lots.left.shape[1]):
+        b.most_left[cluster, d] = max(b.most_left[cluster, d], b.lots.left[lot, d])
     b.lots.next[lot] = b.remainders[cluster]
     b.remainders[cluster] = lot
+
+
+@inner
+def _closes_first(w: World, b: Book, x: int, y: int) -> bool:
+    """The one with less slack, then the one with the larger id."""
+    if b.lots.slack[x] != b.lots.slack[y]:
+        return bool(b.lots.slack[x] < b.lots.slack[y])
+    return id_less(w.ids, b.machine[b.lots.first[y]], b.machine[b.lots.first[x]])
+
+
+@inner
+def _count_open(w: World, b: Book, cluster: int) -> None:
+    """How many remainders of a cluster are open, and which of them closes first."""
     count = 0
     worst = -1
     before = -1
-    at = lot
+    at = b.remainders[cluster]
     while at >= 0:
         after = b.lots.next[at]
-        if b.lots.closed[at] != 0 or b.lots.n[at] == 0:
-            if b.meta[TRIAL] == 0 and before >= 0:
-                # Nobody uses it again, as in `usable`.
-                b.lots.next[before] = after
-            else:
-                before = at
-        else:
+        if b.lots.closed[at] == 0 and b.lots.n[at] > 0:
             before = at
             count += 1
-            if (
-                worst < 0
-                or b.lots.slack[at] < b.lots.slack[worst]
-                or (
-                    b.lots.slack[at] == b.lots.slack[worst]
-                    and id_less(w.ids, b.machine[b.lots.first[worst]], b.machine[b.lots.first[at]])
-                )
-            ):
+            if worst < 0 or _closes_first(w, b, at, worst):
                 worst = at
+        elif b.meta[TRIAL] == 0 and before >= 0:
+            # Nobody uses it again, as in `usable`.
+            b.lots.next[before] = after
+        else:
+            before = at
         at = after
-    if count > rules.remainders:
-        note_lot(b, worst)
-        b.lots.closed[worst] = 1
+    b.opened[cluster] = count
+    b.worst[cluster] = worst

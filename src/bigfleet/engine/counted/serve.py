@@ -173,7 +173,11 @@ def _find_domains(w: World, b: Book, rules: PlacementRules, t: int) -> None:
         while block >= 0:
             _note_domain(w, b, rules, t, q, block)
             block = b.blocks.next[block]
-        for tier in (PAID_IDLE, PAID_DRAINING, PAID_EMPTY, BUY):
+        for tier in (PAID_IDLE, BUY):
+            for i in range(b.con_first[tier, b.t.con[t]], b.con_last[tier, b.t.con[t]]):
+                for at in range(b.group_first[b.con_group[i]], b.group_last[b.con_group[i]]):
+                    _note_domain(w, b, rules, t, q, b.group_block[at])
+        for tier in (PAID_DRAINING, PAID_EMPTY):
             for each in range(b.by_tier[tier], b.by_tier[tier + 1]):
                 if tier != PAID_EMPTY or b.blocks.cluster[each] != b.t.cluster[t]:
                     _note_domain(w, b, rules, t, q, each)
@@ -209,26 +213,21 @@ def finish_assign(w: World, b: Book, portions: int) -> None:
 
 
 @inner
-def drop_superfluous(w: World, b: Book, rules: PlacementRules, cluster: int, last: int) -> int:
-    """Purchases of a cluster from the last on: machines whose units find room elsewhere are not bought (P25).
-
-    Returns the purchase it came to before a column was full; -1 when it is through."""
-    for p in range(last, -1, -1):
-        t = b.bought.turn[p]
-        if b.t.cluster[t] != cluster or b.t.kind[t] != PLAIN:
-            continue
-        if b.bought.tier[p] != PAID_IDLE and b.bought.tier[p] != BUY:
-            continue
+def drop_superfluous(w: World, b: Book, rules: PlacementRules, first: int, last: int) -> int:
+    """Machines of the purchases `again[first:last]` whose units find room elsewhere are not bought (P25). Returns how
+    far it came before a column was full."""
+    for i in range(first, last):
+        p = b.again[i]
         lot = b.bought.lot[p]
         while b.lots.n[lot] > 0:
             if b.meta[DROPPED] + 1 > len(b.dropped) or no_room(b):
                 b.meta[FULL] = 1
-                return p
+                return i
             if not _drop_one(w, b, rules, p, lot):
                 break
         if b.meta[FULL] != 0:
-            return p
-    return -1
+            return i
+    return last
 
 
 @inner
@@ -259,6 +258,7 @@ def _drop_one(w: World, b: Book, rules: PlacementRules, p: int, lot: int) -> boo
     b.meta[TRIAL] = 0
     b.meta[JOURNAL] = 0
     b.lots.n[lot] -= 1
+    b.opened[cluster] = -1
     b.bought.n[p] -= 1
     at = b.meta[DROPPED]
     b.dropped[at] = b.machine[b.lots.first[lot] + b.lots.n[lot]]

@@ -43,16 +43,15 @@ from bigfleet.engine.counted.book import (
     zeros,
 )
 from bigfleet.engine.counted.closing import clear_parking, close_turns, find_short
+from bigfleet.engine.counted.groups import group_blocks
 from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import device_columns, kinds_of
 from bigfleet.engine.counted.supply import (
-    count_matching,
     draining_machines,
     find_coming,
     list_draining,
     make_blocks,
     make_lots,
-    place_matching,
     sort_machines,
 )
 from bigfleet.engine.counted.turns import Lacking, take_turns
@@ -63,6 +62,7 @@ from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
 from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.kernels.columns import grown
 from bigfleet.engine.kernels.jit import I4
+from bigfleet.engine.nodes.seen import recount
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import NeedKey
 
@@ -162,9 +162,12 @@ class CountedStep:
             machine=zeros(machines), mark=np.zeros(len(fleet.v.state), np.uint8),
             most_left=np.zeros((len(w.c.start), width), np.int64),
             least_unit=least_units(t, q, self.portions, len(w.c.start)),
-            remainders=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
-            con_first=np.zeros((1, 1), np.int32), con_last=np.zeros((1, 1), np.int32), con_block=zeros(1),
-            reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8),
+            remainders=np.full(len(w.c.start), -1, np.int32), opened=zeros(len(w.c.start)),
+            worst=np.full(len(w.c.start), -1, np.int32), whole=np.full(len(w.c.start), -1, np.int32),
+            con_first=np.zeros((1, 1), np.int32), con_last=np.zeros((1, 1), np.int32), con_group=zeros(1),
+            group_first=zeros(1), group_last=zeros(1), group_block=zeros(1), group_scarce=zeros(1),
+            group_class=zeros(1), alike=np.zeros(1, np.uint8), looked_at=np.zeros(1, np.int64),
+            again=zeros(1), reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8),
             dropped=zeros(bought), dropped_cell=zeros(bought),
             money=np.zeros(4), meta=np.zeros(32, np.int64),
         )  # fmt: skip
@@ -189,7 +192,7 @@ class CountedStep:
         make_blocks(
             w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered)
         )
-        b = list_matching(w, b)
+        b = group_blocks(w, b, catalog.class_count, len(catalog.offers))
         price_units(w, b, catalog.class_count, self.portions, np.full(_table_size(self.portions), -1, np.int32))
         device = device_columns(catalog)
         q.device[: self.portions] = (q.unit[: self.portions][:, device] > 0).any(axis=1) if device.any() else 0
@@ -208,9 +211,10 @@ class CountedStep:
             for cluster in which.tolist():
                 for row in demand.sparse(fleet.clusters[cluster]).tokens:
                     single[int(w.c.start[cluster]) + row] = 1
+            recount(nodes.r, nodes.s, fleet.v, w.cells, w.k.price, nodes.seen)
             doubt(
-                w, nodes.r, nodes.s, fleet.v, kinds.alive, kinds.pods, catalog.class_count, catalog.resource("pods"),
-                policy.placement.risk_limit, single, which, len(which), believed,
+                w, nodes.r, nodes.s, nodes.seen, fleet.v, kinds.alive, kinds.pods, catalog.class_count,
+                catalog.resource("pods"), policy.placement.risk_limit, single, which, len(which), believed,
             )  # fmt: skip
         return dict(zip(which.tolist(), believed.astype(bool).tolist(), strict=True))
 
@@ -332,14 +336,14 @@ class CountedStep:
         made = int(b.meta[PURCHASES])
         turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
         bought = (b.t.kind[turns] == PLAIN) & ((tiers == PAID_IDLE) | (tiers == BUY))
-        clusters = b.t.cluster[turns[bought]]
-        machines = np.bincount(clusters, weights=b.bought.n[:made][bought], minlength=1)
-        for cluster in np.nonzero(machines >= self.rules.second_pass_from)[0].tolist():
-            at = made - 1
-            while at >= 0:
-                at = self._act(w, DROP, cluster, at)
-                if at >= 0:
-                    self.book = enlarged(self.book)
+        which = np.nonzero(bought)[0]
+        clusters = b.t.cluster[turns[which]]
+        machines = np.bincount(clusters, weights=b.bought.n[which], minlength=1)
+        many = machines[clusters] >= self.rules.second_pass_from
+        which, clusters = which[many], clusters[many]
+        # Cluster by cluster, the last purchase first.
+        self.book = b._replace(again=which[np.lexsort((-which, clusters))].astype(np.int32))
+        self._run(w, DROP, len(which))
         self._act(w, FINISH, 0, self.portions)
 
     def short(self) -> NDArray[np.int64]:
@@ -422,8 +426,9 @@ class CountedStep:
             self._taken_by = found
         return self._taken_by
 
-    def close(self, w: World, clusters: int) -> None:
-        """After Preempt: what every part lacks, and which gangs are hopeless (R3.8)."""
+    def close(self, w: World, clusters: int) -> NDArray[np.uint8]:
+        """After Preempt: what every part lacks, and which gangs are hopeless (R3.8). Returns, by cluster, whether one
+        of its turns lacks something."""
         count, b = len(self.entries), self.book
         close_turns(w, b, count)
         lacking = np.empty(count, np.uint8)
@@ -438,6 +443,9 @@ class CountedStep:
         since = w.e.parked_since[entries].copy()
         clear_parking(w, clusters)
         w.e.parked_since[entries] = np.where(since == NO_TIME, self.rules.now, since)
+        short = np.zeros(len(w.c.start), np.uint8)
+        short[b.t.cluster[:count][lacking != 0]] = 1
+        return short
 
     def lacks(self, turn: int) -> bool:
         """Whether something of a turn was not found; a gang that no host may hold has no portion and lacks all."""
@@ -451,20 +459,6 @@ class CountedStep:
         """Machines the second pass gave back and nobody took again."""
         b, count = self.book, int(self.book.meta[DROPPED])
         return b.dropped[:count][b.dropped_cell[:count] >= 0]
-
-
-def list_matching(w: World, b: Book) -> Book:
-    """Idle blocks and blocks to be bought by constraint set: most sets match few of them."""
-    shape = (BUY + 1, len(w.match))
-    con_first, con_last = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    asked = np.zeros(len(w.match), np.uint8)
-    asked[b.t.con] = 1
-    cons = np.nonzero(asked)[0].astype(np.int32)
-    blocks = zeros(sum(count_matching(w, b, cons, tier) for tier in (PAID_IDLE, BUY)))
-    used = 0
-    for tier in (PAID_IDLE, BUY):
-        used = place_matching(w, b, cons, tier, con_first, con_last, blocks, used)
-    return b._replace(con_first=con_first, con_last=con_last, con_block=blocks)
 
 
 def least_units(t: Turns, q: Portions, portions: int, clusters: int) -> NDArray[np.int64]:

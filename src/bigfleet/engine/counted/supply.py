@@ -34,7 +34,7 @@ from bigfleet.engine.fleet.cells import (
 from bigfleet.engine.fleet.members import sort_slots
 from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.kernels.ids import Ids
-from bigfleet.engine.kernels.jit import I4, I4M, I8M, U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8M, U1, inner, kernel
 from bigfleet.engine.nodes.reports import EMPTY, Reports, row_of
 
 
@@ -250,31 +250,4 @@ def _grouped(w: World, b: Book, slots: I4, count: int, tier: int, at: int) -> in
         block = block_of[i]
         b.machine[b.blocks.first[block] + b.blocks.n[block]] = slots[i]
         b.blocks.n[block] += 1
-    return at
-
-
-@kernel
-def count_matching(w: World, b: Book, cons: I4, tier: int) -> int:
-    """How many blocks of a tier match each of these constraint sets, in all."""
-    found = 0
-    for con in cons:
-        for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
-            if w.match[con, b.blocks.cls[block]] != 0:
-                found += 1
-    return found
-
-
-@kernel
-def place_matching(
-    w: World, b: Book, cons: I4, tier: int, con_first: I4M, con_last: I4M, blocks: I4, used: int
-) -> int:  # fmt: skip
-    """Those blocks, set by set, behind the first `used`; returns how many there are then."""
-    at = used
-    for con in cons:
-        con_first[tier, con] = at
-        for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
-            if w.match[con, b.blocks.cls[block]] != 0:
-                blocks[at] = block
-                at += 1
-        con_last[tier, con] = at
     return at

@@ -14,11 +14,13 @@ from bigfleet.engine.catalog.classes import HOSTNAME
 from bigfleet.engine.counted.book import HOST, Portions, Turns, Universes, made_with
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, PLAIN, SPREAD
-from bigfleet.engine.kernels.jit import I4, I8, kernel
+from bigfleet.engine.kernels.jit import I4, I8, inner, kernel
 
 if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog
     from bigfleet.engine.demand.demand import Demand
+
+_NONE = np.zeros(0, np.int32)
 
 
 class Lacking(NamedTuple):
@@ -30,50 +32,56 @@ class Lacking(NamedTuple):
 
 
 @kernel
-def count_lacking(w: World, clusters: int, out: I8) -> None:
-    """Entries and parts of reporting clusters that lack room, and clusters that have some."""
+def list_lacking(w: World, clusters: int, entries: I4, which: I4, out: I8) -> None:
+    """Entries of reporting clusters that lack room, and the clusters that have some; `out` = how many of both, and of
+    parts. Only counts where there is no room to list."""
     out[0] = 0
     out[1] = 0
     out[2] = 0
     for cluster in range(clusters):
         if w.c.counted[cluster] == 0 or w.c.lacking[cluster] == 0:
             continue
+        if len(which) > 0:
+            which[out[2]] = cluster
         out[2] += 1
-        for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
-            some = False
-            for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-                if w.rows.lacking[w.parts.row[part]] > 0:
-                    some = True
-                    out[1] += 1
-            if some:
+        for row in range(w.c.start[cluster], w.c.start[cluster] + w.c.rows[cluster]):
+            if w.rows.lacking[row] == 0:
+                continue
+            out[1] += 1
+            part = w.rows.part[row]
+            entry = _entry_of(w, cluster, part)
+            # An entry is listed with the first of its parts that lack room.
+            first = w.e.part[entry]
+            while w.rows.lacking[w.parts.row[first]] == 0:
+                first += 1
+            if first == part:
+                if len(entries) > 0:
+                    entries[out[0]] = entry
                 out[0] += 1
 
 
-@kernel
-def list_lacking(w: World, clusters: int, entries: I4, which: I4) -> None:
-    found = 0
-    listed = 0
-    for cluster in range(clusters):
-        if w.c.counted[cluster] == 0 or w.c.lacking[cluster] == 0:
-            continue
-        which[listed] = cluster
-        listed += 1
-        for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
-            for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-                if w.rows.lacking[w.parts.row[part]] > 0:
-                    entries[found] = entry
-                    found += 1
-                    break
+@inner
+def _entry_of(w: World, cluster: int, part: int) -> int:
+    """Entries of a cluster have their parts one behind the other."""
+    low = w.c.start[cluster]
+    high = low + w.c.entries[cluster] - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if w.e.part[middle] <= part:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def find_lacking(w: World, clusters: int) -> Lacking | None:
     out = np.zeros(3, np.int64)
-    count_lacking(w, clusters, out)
+    list_lacking(w, clusters, _NONE, _NONE, out)
     entries, portions, listed = out.tolist()
     if not entries:
         return None
     found, which = np.empty(entries, np.int32), np.empty(listed, np.int32)
-    list_lacking(w, clusters, found, which)
+    list_lacking(w, clusters, found, which, out)
     keys = (w.e.seq[found], w.c.rank[w.e.cluster[found]], w.e.arrival[found], w.p.precedence[w.e.prof[found]])
     return Lacking(found[np.lexsort(keys)], which, portions)
 

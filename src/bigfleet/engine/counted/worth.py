@@ -154,7 +154,10 @@ def _value(w: World, b: Book, classes: int, q: int) -> float:
     t = b.q.turn[q]
     best = np.inf
     best_free = np.inf
-    for cls in range(classes):
+    # Classes of a group are worth the same; a spread may also ask for a domain.
+    every = b.t.kind[t] == SPREAD
+    for i in range(classes if every else len(b.group_class)):
+        cls = i if every else b.group_class[i]
         if b.kinds.alive[cls] == 0 or not matches(w, b, t, cls):
             continue
         risk = risk_of(w, b.t.dollars[t], cls)

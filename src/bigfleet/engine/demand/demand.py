@@ -292,8 +292,9 @@ class Demand:
         refs = catalog.p.refs
         self._live, self._turned = grown(self._live, len(refs)), grown(self._turned, len(refs))
         found = turned(refs, self._live, len(catalog.profiles), self._turned)
-        for number in self._turned[:found].tolist():
-            catalog.live(number, 1 if self._live[number] else -1)
+        turned_now = self._turned[:found]
+        came = self._live[turned_now] != 0
+        catalog.live(turned_now[came].tolist(), turned_now[~came].tolist())
 
     def validate(self) -> None:
         """Profiles are counted by the rows that use them, live keys by those profiles; rows are in order."""

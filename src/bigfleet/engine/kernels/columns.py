@@ -15,13 +15,17 @@ V = TypeVar("V")
 UINT8, INT32, INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 
 
-def grown(column: A, size: int, fill: int = 0) -> A:
-    """The column with room for `size` rows; the new ones hold `fill`."""
+def grown(column: A, size: int, fill: int = 0, used: int | None = None) -> A:
+    """The column with room for `size` rows; the new ones hold `fill`. Only the first `used` rows are kept if told.
+
+    Memory that nobody has written to yet costs nothing, so zeros are not written."""
     if size <= len(column):
         return column
-    made = np.empty((size, *column.shape[1:]), column.dtype)
-    made[: len(column)] = column
-    made[len(column) :] = fill
+    used = len(column) if used is None else used
+    made = np.zeros((size, *column.shape[1:]), column.dtype)
+    made[:used] = column[:used]
+    if fill:
+        made[used:] = fill
     return made  # type: ignore[return-value]
 
 

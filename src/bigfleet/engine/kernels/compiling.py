@@ -16,6 +16,16 @@ import numba
 from numba.core import sigutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import PassManager
+from numba.core.typed_passes import (
+    AnnotateTypes,
+    IRLegalization,
+    NativeLowering,
+    NoPythonBackend,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+)
+from numba.core.untyped_passes import FixupArgs, GenericRewrites, IRProcessing, ReconstructSSA, TranslateByteCode
 
 
 def kernel_dispatcher(function: Callable[..., Any]) -> Any:
@@ -76,7 +86,33 @@ def _library(kind: Callable[..., Any], state: Any, function: Callable[..., Any])
     return kind(state.targetctx.codegen(), function.__qualname__)
 
 
-class _KernelCompiler(Compiler):
+# Of Numba's passes those that make something of what kernels are: loops, branches and elements of columns. The others
+# look for closures, generators, exceptions, literals and expressions of whole arrays, and looking takes its time too.
+_PASSES = (
+    TranslateByteCode,
+    FixupArgs,
+    IRProcessing,
+    GenericRewrites,
+    ReconstructSSA,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+    IRLegalization,
+    AnnotateTypes,
+    NativeLowering,
+    NoPythonBackend,
+)
+
+
+class _Compiler(Compiler):
+    def define_pipelines(self) -> list[Any]:
+        passes: Any = PassManager("kernels")  # type: ignore[no-untyped-call]
+        for each in _PASSES:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+class _KernelCompiler(_Compiler):
     def compile_extra(self, func: Callable[..., Any]) -> Any:
         self.state.library = _library(_KernelLibrary, self.state, func)
         # So that what is compiled can be kept.
@@ -85,7 +121,7 @@ class _KernelCompiler(Compiler):
             return super().compile_extra(func)  # type: ignore[no-untyped-call]
 
 
-class _PieceCompiler(Compiler):
+class _PieceCompiler(_Compiler):
     def compile_extra(self, func: Callable[..., Any]) -> Any:
         self.state.library = _library(_PieceLibrary, self.state, func)
         self.state.flags.no_compile = True

@@ -20,27 +20,29 @@ from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, grown, made, owned, room, widened
 from bigfleet.engine.kernels.ids import USED
 from bigfleet.engine.nodes.loads import LoadTable
+from bigfleet.engine.nodes.receiving import follow, forget_reports, look_again, receive, settle_young
 from bigfleet.engine.nodes.reports import (
+    AGAINS,
+    COUNTED,
+    EMPTY,
     FREE,
     LOOSE,
     ROWS,
     YOUNG,
     Reports,
     Told,
-    follow,
-    forget_reports,
     is_seen_row,
-    look_again,
-    receive,
-    settle_young,
 )
+from bigfleet.engine.nodes.reports import USED as REPORTED_USED
 from bigfleet.engine.nodes.said import Said, SaidStore, smallest
+from bigfleet.engine.nodes.seen import LARGE, Seen, SeenStore
 from bigfleet.engine.nodes.sessions import NEVER, Sessions, SessionStore
 from bigfleet.engine.placement import Load, NodeBatch
 from bigfleet.engine.results import RollupOutcome
 
 FLOAT64 = np.dtype(np.float64)
 _BY_SLOT = ("row_of", "is_young", "young")
+_LISTS = {"free": FREE, "loose": LOOSE, "young": YOUNG, "again": AGAINS}
 
 
 class Nodes:
@@ -51,6 +53,7 @@ class Nodes:
         self.catalog, self.fleet, self._cover = catalog, fleet, cover
         self._sessions = SessionStore()
         self._said = SaidStore()
+        self._seen = SeenStore()
         self.loads = LoadTable()
         self.r = made(Reports, 0)._replace(meta=np.zeros(8, np.int64))
         self._heard = False
@@ -66,6 +69,10 @@ class Nodes:
         return self._said.v
 
     @property
+    def seen(self) -> Seen:
+        return self._seen.v
+
+    @property
     def heard(self) -> bool:
         """Whether any cluster ever reported: nothing else of this room is to be looked at before."""
         return self._heard
@@ -78,7 +85,7 @@ class Nodes:
             changed = self.fleet.changed
             self._fit(0, min(len(changed), int(self.r.meta[ROWS])))
             follow(
-                self.r, self.s, self.said, self.loads.refs, self.fleet.v, self.catalog.shape_offer, changed,
+                self.r, self.s, self.seen, self.said, self.loads.refs, self.fleet.v, self.catalog.shape_offer, changed,
                 len(changed),
             )  # fmt: skip
 
@@ -206,6 +213,7 @@ class Nodes:
         self._said.renumber(clusters, offers, resources)
         r = self.r
         r.cluster[:] = clusters[r.cluster]
+        self._seen.restart(len(self.s.head), len(resources))
         width = max(1, len(resources))
         used = np.ascontiguousarray(r.used[:, resources]) if len(resources) else np.zeros((len(r.used), width), "i8")
         self.r = r._replace(used=used)
@@ -227,6 +235,25 @@ class Nodes:
         assert (self.loads.refs == loads).all(), "loads are not counted by their reports"
         said = np.bincount([n for n in r.said[live].tolist() if n >= 0], minlength=len(self.said.count)) if live else 0
         assert (self.said.count == said).all(), "what nodes have is not counted by their reports"
+        self._validate_seen(np.array(live, np.int64))
+
+    def _validate_seen(self, live: NDArray[np.int64]) -> None:
+        """Sums are those of the reports counted in them; every other one that is seen is to be looked at."""
+        r, seen = self.r, self.seen
+        counted = (r.flags[live] & COUNTED) != 0
+        listed = set(r.again[: int(r.meta[AGAINS])].tolist())
+        for row in live[~counted].tolist():
+            waits = row in listed or bool(self.s.recount[r.cluster[row]])
+            assert waits or not is_seen_row(r, self.s, self.fleet.v, row), f"row {row} is seen and not counted"
+        for cluster in np.nonzero(self.s.recount[: len(self.fleet.clusters)] == 0)[0].tolist():
+            mine = live[counted & (r.cluster[live] == cluster)]
+            idle = mine[(r.flags[mine] & (EMPTY | REPORTED_USED)) == 0]
+            small = np.where(r.used[mine] > LARGE, 0, r.used[mine])
+            assert int(seen.every[cluster]) == int(r.price[mine].sum()), f"cluster {cluster} costs another sum"
+            assert int(seen.idle[cluster]) == int(r.price[idle].sum()), f"idle nodes of {cluster} cost another sum"
+            assert (seen.used[cluster] == small.sum(axis=0)).all(), f"nodes of cluster {cluster} use another sum"
+            large = int((r.used[mine] > LARGE).any(axis=1).sum())
+            assert int(seen.large[cluster]) == large, f"cluster {cluster} has another number of large nodes"
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -255,7 +282,7 @@ class Nodes:
             r, loose = self.r, self.loose
             mine = loose[(r.cluster[loose] == cluster) & (r.empty_since[loose] != NEVER)]
             self._emptied.update(zip(r.slot[mine].tolist(), r.empty_since[mine].tolist(), strict=True))
-            forget_reports(self.r, self.s, self.said, self.loads.refs, cluster)
+            forget_reports(self.r, self.s, self.seen, self.said, self.loads.refs, cluster)
 
     def _receive(self, batch: NodeBatch, now: int, rejected: dict[str, int]) -> None:
         if not len(batch):
@@ -283,8 +310,8 @@ class Nodes:
             loads=loads,
         )
         bad = receive(
-            self.r, self.s, self.said, self.loads.refs, self.fleet.v, self.catalog.shape_offer, self.fleet.ids.v, told,
-            cluster, now,
+            self.r, self.s, self.seen, self.said, self.loads.refs, self.fleet.v, self.catalog.shape_offer,
+            self.fleet.ids.v, told, cluster, now,
         )  # fmt: skip
         if bad:
             rejected["node"] = rejected.get("node", 0) + bad
@@ -295,9 +322,12 @@ class Nodes:
         rows = room(len(r.slot), int(r.meta[ROWS]) - int(r.meta[FREE]) + reports)
         if rows > len(r.slot) or slots > len(r.row_of):
             size = {name: slots if name in _BY_SLOT else rows for name in r._asdict() if name != "meta"}
-            r = r._replace(**{name: grown(getattr(r, name), size[name]) for name in size})
+            # What is behind the end of a list was never touched, and is not to be now.
+            ends = {name: int(r.meta[place]) for name, place in _LISTS.items()}
+            r = r._replace(**{name: grown(getattr(r, name), size[name], used=ends.get(name)) for name in size})
         self.r = r._replace(used=widened(r.used, width))
         self._said.fit(reports + vectors, width)
+        self._seen.fit(len(self.s.head), width)
 
 
 def _flags(column: NDArray[np.bool_]) -> NDArray[np.uint8]:

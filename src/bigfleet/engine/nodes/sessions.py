@@ -20,7 +20,8 @@ class Sessions(View):
     """`reporting`: the last applied roll-up was counted; `streamed`: one of the present stream was applied; `held`: a
     roll-up is held; `changed_at`: when the mode last changed; `seen_version`, `seen_at`: of the last applied or
     confirmed roll-up of this stream; `passed_at`: the last consolidation pass; `head`: first node report, or -1;
-    `suspect`: the suspect price of what was said (P19), or -1 where something was said since."""
+    `suspect`: the suspect price of what was said (P19), or -1 where something was said since; `recount`: which of its
+    nodes are seen is to be found out anew."""
 
     reporting: U1
     streamed: U1
@@ -31,6 +32,7 @@ class Sessions(View):
     seen_at: I8
     passed_at: I8
     suspect: I8
+    recount: U1
     head: I4
     reports: I4
 
@@ -85,13 +87,13 @@ class SessionStore:
         v.reporting[cluster] = v.streamed[cluster] = v.held[cluster] = v.known[cluster] = 0
         v.changed_at[cluster] = v.seen_version[cluster] = v.passed_at[cluster] = NEVER
         v.seen_at[cluster] = 0
-        v.suspect[cluster] = -1
+        self._doubtful(cluster)
 
     def begin(self, cluster: int) -> None:
         """A session began anew: no roll-up is of it yet."""
         self.v.streamed[cluster] = 0
         self.v.seen_version[cluster] = NEVER
-        self.v.suspect[cluster] = -1
+        self._doubtful(cluster)
 
     def applied(self, cluster: int, version: int | None, now: int) -> None:
         """A roll-up was applied; one of sums has no mirror version."""
@@ -99,6 +101,8 @@ class SessionStore:
         reporting = version is not None
         if v.known[cluster] and bool(v.reporting[cluster]) != reporting:
             v.changed_at[cluster] = now
+        if bool(v.reporting[cluster]) != reporting:
+            self._doubtful(cluster)
         if reporting and not v.reporting[cluster]:
             self.turned.add(cluster)
         v.known[cluster], v.reporting[cluster] = 1, reporting
@@ -119,8 +123,13 @@ class SessionStore:
         if version < self.v.seen_version[cluster]:
             # Nodes that were seen may not be any more.
             self.turned.add(cluster)
-            self.v.suspect[cluster] = -1
+            self._doubtful(cluster)
         self.v.seen_version[cluster], self.v.seen_at[cluster] = version, now
+
+    def _doubtful(self, cluster: int) -> None:
+        """Nodes that were seen may not be, or the other way round."""
+        self.v.suspect[cluster] = -1
+        self.v.recount[cluster] = 1
 
     def renumber(self, kept: NDArray[np.int64]) -> None:
         """Keeps these clusters only, in this order."""
@@ -128,6 +137,7 @@ class SessionStore:
         for name, column in self.v._asdict().items():
             column[: len(kept)] = getattr(old, name)[kept]
         self.v.suspect[:] = -1
+        self.v.recount[:] = 1
 
     def heard_of(self) -> NDArray[np.int64]:
         """Clusters whose row says anything."""

@@ -17,8 +17,8 @@ from bigfleet.crd.capacity_request import Requirement
 from bigfleet.model.names import API_GROUP, API_VERSION, OWNED_BY_POD_LABEL
 from bigfleet.operator.core.mirror.facts import Origin
 from bigfleet.operator.kube.objects import Pod
+from bigfleet.operator.reading.links import DEFAULT_SCHEDULER, FINISHED, REQUEST_ANNOTATION
 from bigfleet.operator.reading.shapes import origin_of
-from bigfleet.operator.reading.view import DEFAULT_SCHEDULER, FINISHED, REQUEST_ANNOTATION
 from bigfleet.operator.reading.wishes import NO_DEFAULTS, Penalties, Wish, wish_of
 
 # Room for the prefix and for 16 digits, within what Kubernetes allows a name.
