@@ -21,7 +21,7 @@ ATTACKS: dict[str, Attack] = {
     for area, module in (("money", money), ("availability", availability), ("truth", truth), ("providers", providers))
     for name, attack in module.ATTACKS.items()
 }
-LONGEST_SECONDS = 420.0
+LONGEST_SECONDS = 1200.0
 
 
 def main() -> int:
@@ -52,20 +52,21 @@ def _outcome(name: str, tree: Path) -> dict[str, Any]:
         try:
             ended = asyncio.run(asyncio.wait_for(ATTACKS[name](stage), LONGEST_SECONDS))
         except Exception as error:
-            ended = Outcome(False, f"the attack could not be ended: {type(error).__name__}: {str(error)[:300]}")
+            # Proves nothing, neither way.
+            ended = Outcome(None, f"the attack could not be ended: {type(error).__name__}: {str(error)[:300]}")
         finally:
             stage.end()
     return {"withstood": ended.withstood, "told": ended.told, "seconds": round(time.monotonic() - began, 1)}
 
 
 def _report(attacks: dict[str, Any]) -> dict[str, Any]:
-    now = [name for name, each in attacks.items() if not each.get("now", {}).get("withstood", False)]
-    then = [name for name, each in attacks.items() if each.get("then", {}).get("withstood", False)]
+    now = [name for name, each in attacks.items() if each.get("now", {}).get("withstood") is not True]
+    then = [name for name, each in attacks.items() if each.get("then", {}).get("withstood") is not False]
     return {
         "old": "7eab7f6",
         "attacks": attacks,
         "not_withstood_now": now,
-        "withstood_then_too": then,
+        "not_shown_to_succeed_then": then,
         "verdict": "FAILED" if now else "PASSED",
     }
 

@@ -33,11 +33,12 @@ async def _anothers_binding(shard: Shard, before: float = 60.0) -> float | None:
 
 
 async def many_resource_names(stage: Stage) -> Outcome:
-    """One roll-up names 5,000 resources, over and over as operators repeat themselves; two others want a machine."""
+    """One roll-up of 300 KB names 5,000 resources, over and over as operators repeat themselves."""
     async with cloud() as made:
         made.offer("m", 10, state=IDLE)
-        async with running(stage, made) as shard:
+        async with running(stage, made, compiled=True) as shard:
             limit_memory(shard.program.pid, 6000 * MIB)
+            before = shard.program.peak()
             names = [{f"example.com/r{number}": "1"} for number in range(5000)]
             rows = [cap.CapacityNeed(aggregate_resources=each, min_unit=each) for each in names]
             waits: list[float | None] = []
@@ -47,13 +48,13 @@ async def many_resource_names(stage: Stage) -> Outcome:
                     await asyncio.sleep(20.0)
                     waits.append(await _anothers_binding(shard) if shard.program.alive else None)
                 alive = shard.program.alive
-                size = shard.program.peak() // MIB if alive else 0
+                grown = (shard.program.peak() - before) // MIB if alive else 0
                 said = sorted({ack.reason for ack in poison.acks if ack.reason} | ({poison.ended} - {""}))
     took = None if None in waits else max(each for each in waits if each is not None)
     how = "the shard died" if not alive else f"others waited {'over 60' if took is None else f'{took:.1f}'} s"
     return Outcome(
-        alive and took is not None and took < ANOTHERS_SECONDS and size < 1000,
-        f"{how}, {size} MiB at most, it was told {said[:1]}",
+        alive and took is not None and took < ANOTHERS_SECONDS and grown < 100,
+        f"{how}, {grown} MiB more at most, it was told {said[:1]}",
     )
 
 
@@ -66,7 +67,7 @@ async def a_crowd_of_rows(stage: Stage) -> Outcome:
             rows = []
             for number in range(100_000):
                 each = row(1, priority=number % 1000)
-                where = each.requirements.add(key="example.com/crowd", operator=cap.REQUIREMENT_OPERATOR_IN)
+                where = each.requirements.add(key="example.com/crowd", operator=cap.NodeSelectorRequirement.OPERATOR_IN)
                 where.values.append(f"v{number}")
                 rows.append(each)
             async with clusters(shard.address, ["crowd"]) as (crowd,):
@@ -126,19 +127,16 @@ async def no_files_left(stage: Stage) -> Outcome:
 
 
 async def slow_clients(stage: Stage) -> Outcome:
-    """Clients that say nothing hold every connection of the metrics port."""
+    """A hundred clients of the metrics port say half a word and wait."""
     async with cloud() as made:
         made.offer("m", 2, state=IDLE)
         async with running(stage, made) as shard:
             host, _, port = shard.http.partition(":")
             with ExitStack() as held:
-                for _ in range(600):
+                for _ in range(100):
                     held.enter_context(_connected(host, int(port)))
-                await asyncio.sleep(1)
-                began = time.monotonic()
-                answered = await came(lambda: asyncio.to_thread(_probed, host, int(port)), 20)
-                took = time.monotonic() - began
-    return Outcome(answered and took < 5, f"probe answered after {took:.1f} s" if answered else "no answer in 20 s")
+                probes = [await asyncio.to_thread(_probed, host, int(port)) for _ in range(10)]
+    return Outcome(all(probes), f"{sum(probes)} of 10 probes answered")
 
 
 def _connected(host: str, port: int) -> socket.socket:

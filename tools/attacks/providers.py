@@ -60,7 +60,7 @@ def _judged(stage: Stage, liar: str) -> tuple[int, str]:
     config = stage.folder / f"{liar or 'honest'}.yaml"
     config.write_text(yaml.safe_dump(settings))
     out = str(stage.folder / f"out-{liar}")
-    return stage.say("run", "--config", str(config), "--out", out, module="conformance", seconds=300)
+    return stage.say("run", "--config", str(config), "--out", out, command="bigfleet-conformance", seconds=300)
 
 
 class _Kit:

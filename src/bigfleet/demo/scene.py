@@ -33,7 +33,8 @@ from bigfleet.provider.fake.catalogue import LATENCIES, Catalogue, parse_catalog
 from bigfleet.provider.fake.commands import CloseZone, OpenZone
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.shard.process import ShardProcess
-from bigfleet.shard.rehearsal.synthetic import ALL_CAPABILITIES, SyntheticOperator
+from bigfleet.shard.rehearsal.placing import PlacingOperator
+from bigfleet.shard.rehearsal.synthetic import ALL_CAPABILITIES
 from bigfleet.shard.settings import settings_from
 from bigfleet.transport import channel
 from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
@@ -46,6 +47,8 @@ SETTINGS: Mapping[str, object] = {
     "early-cycle-interval": "200ms",
     "reconcile-interval": "500ms",
     "reclaim-hold": "2s",
+    "empty-hold": "2s",
+    "boot-time": "1s",
     "reclaim-grace": "30s",
     "reclaim-cap-fraction": 0,
     "idle-hold-on-demand": "3s",
@@ -70,11 +73,13 @@ STAYING = ALL_CAPABILITIES - {REFERRALS}
 QUICK_SETTINGS: Mapping[str, object] = {
     **SETTINGS,
     "reclaim-hold": "500ms",
+    "empty-hold": "500ms",
+    "boot-time": "100ms",
     "idle-hold-on-demand": "1s",
     "idle-hold-spot": "1s",
 }
 DRAIN_SECONDS = 0.6
-ROLLUP_SECONDS = 10.0
+ROLLUP_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESET_SECONDS = 60.0
 POLL_SECONDS = 0.1
@@ -91,7 +96,7 @@ def demo_catalogue(*, quick: bool = False) -> Catalogue:
 class Cluster:
     """One cluster: what it wants, and the operator that says so."""
 
-    def __init__(self, demand: ClusterDemand, operator: SyntheticOperator) -> None:
+    def __init__(self, demand: ClusterDemand, operator: PlacingOperator) -> None:
         self.demand = demand
         self.operator = operator
         self._early = asyncio.Event()
@@ -174,7 +179,7 @@ class Scene:
             clusters = tuple(
                 Cluster(
                     demand,
-                    SyntheticOperator(
+                    PlacingOperator(
                         demand.name, links[demand.shard], capabilities=STAYING, drain_seconds=DRAIN_SECONDS
                     ),
                 )
