@@ -25,9 +25,20 @@ SHARD = "writer"
 
 
 class Coordinators:
-    """Replicas that share an etcd, on fixed addresses, so that each may die and come back."""
+    """Replicas that share an etcd, on fixed addresses, so that each may die and come back.
 
-    def __init__(self, folder: Path, endpoints: Sequence[str], replicas: int = 3, flags: Sequence[str] = ()) -> None:
+    `own_endpoints` are where each of them finds that etcd, where that differs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        endpoints: Sequence[str],
+        replicas: int = 3,
+        flags: Sequence[str] = (),
+        own_endpoints: Sequence[Sequence[str]] = (),
+    ) -> None:
+        found = own_endpoints or [endpoints] * replicas
         folder.mkdir(parents=True, exist_ok=True)
         self.addresses = [free_address() for _ in range(replicas)]
         self.programs = [
@@ -36,7 +47,7 @@ class Coordinators:
                 [
                     *(*BIGFLEET, "coordinator", "--log-format", "json", "--id", f"node-{number}"),
                     *("--listen", address, "--metrics-addr", "0", "--data-dir", str(folder / f"node-{number}")),
-                    *(("--etcd-endpoints", ",".join(endpoints)) if endpoints else ()),
+                    *(("--etcd-endpoints", ",".join(found[number])) if found[number] else ()),
                     *flags,
                 ],
                 folder,
@@ -77,13 +88,19 @@ class Coordinators:
 
 
 class Writer:
-    """Assigns one domain after the other, through whoever leads, until told to stop."""
+    """Assigns one domain after the other, through whoever leads, until told to stop.
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    With `values` it assigns only so many and then unassigns them again in turn, so that the state does not grow.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, values: int = 0, pause: float = 0.01) -> None:
+        self._values = values
+        self._pause = pause
         self._addresses = list(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._at = addresses[0]
-        self.acknowledged: list[str] = []
+        # What must be there, in the order it was assigned.
+        self.acknowledged: dict[str, None] = {}
         self.moments: list[float] = []
         self.terms: list[int] = []
         self._cycle = 0
@@ -94,14 +111,18 @@ class Writer:
         await self._until_done(self._report)
         number = 0
         while self._running:
-            value = f"d{number}"
-            await self._until_done(lambda value=value: self._assign(value))  # type: ignore[misc]
-            self.acknowledged.append(value)
+            value = f"d{number % self._values if self._values else number}"
+            if value in self.acknowledged:
+                await self._until_done(lambda value=value: self._unassign(value))  # type: ignore[misc]
+                del self.acknowledged[value]
+            else:
+                await self._until_done(lambda value=value: self._assign(value))  # type: ignore[misc]
+                self.acknowledged[value] = None
             self.moments.append(time.monotonic())
             number += 1
             if number % 20 == 0:
                 await self._until_done(self._report)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self._pause)
 
     def stop(self) -> None:
         self._running = False
@@ -135,6 +156,9 @@ class Writer:
     async def _assign(self, value: str) -> None:
         request = pb.AssignDomainRequest(topology_key=KEY, topology_value=value, shard_id=SHARD)
         await self._stub().AssignDomain(request, timeout=1.0)
+
+    async def _unassign(self, value: str) -> None:
+        await self._stub().UnassignDomain(pb.UnassignDomainRequest(topology_key=KEY, topology_value=value), timeout=1.0)
 
     async def _until_done(self, work: Any) -> Any:
         while True:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench._report import conclude
-from bench.coordinator import domains, endurance, failover, rebalance, reports
+from bench.coordinator import away, domains, endurance, failover, rebalance, reports, swing, zone
 
 EVIDENCE = Path("docs/evidence")
 
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = modes.add_parser("failover", help="three etcd members, three coordinators: leaders killed and frozen")
     made.add_argument("--kills", type=int, default=30, help="(30)")
     made.add_argument("--freezes", type=int, default=3, help="(3)")
+    made.add_argument("--cuts", type=int, default=3, help="leaders cut off from etcd (3)")
     made.add_argument("--members", type=int, default=3, help="etcd members (3)")
     made.add_argument("--member-kills", type=int, default=6, help="of etcd, where `make kube` has built one (6)")
     made.set_defaults(run=failover.run)
@@ -44,7 +45,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--interval", type=int, default=200, help="of reports and planning, in milliseconds (200)")
     made.add_argument("--trials", type=int, default=20, help="(20)")
     made.add_argument("--defaults", type=int, default=3, help="trials at the default intervals (3)")
+    made.add_argument(
+        "--kinds", nargs="+", choices=rebalance.KINDS, default=rebalance.KINDS, help="what fills the shortfall (all)"
+    )
     made.set_defaults(run=rebalance.run)
+
+    made = modes.add_parser(
+        "zone", help="a zone fails under half of fifty shards: reports while everybody asks and gives"
+    )
+    made.add_argument("--shards", type=int, default=50, help="(50)")
+    made.add_argument("--interval", type=float, default=1.0, help="seconds between two reports of a shard (1)")
+    made.add_argument("--seconds", type=float, default=60.0, help="how long it is timed after the failure (60)")
+    made.set_defaults(run=zone.run)
+
+    made = modes.add_parser("away", help="load on three shards while no coordinator runs; then one comes back")
+    made.add_argument("--machines", type=int, default=30_000, help="(30000)")
+    made.add_argument("--seconds", type=float, default=120.0, help="of load (120)")
+    made.add_argument("--seed", type=int, default=1, help="of the demand (1)")
+    made.set_defaults(run=away.run)
+
+    made = modes.add_parser("swing", help="a simulated day of demand that swings across five shards: how much moves")
+    made.add_argument("--hours", type=int, default=24, help="(24)")
+    made.set_defaults(run=swing.run)
 
     made = modes.add_parser("endurance", help="load and faults for an hour: memory and descriptors stay what they were")
     made.add_argument("--minutes", type=float, default=60.0, help="(60)")
@@ -62,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evidence() -> int:
     """Everything the documentation quotes, one after the other."""
     code = 0
-    runs = (["reports"], ["domains"], ["domains", "--store", "etcd"], ["failover"], ["rebalance"])
+    runs = (
+        *(["reports"], ["domains"], ["domains", "--store", "etcd"], ["failover"]),
+        *(["rebalance"], ["zone"], ["away"], ["swing"]),
+    )
     for arguments in runs:
         print(f"-- coordinator {' '.join(arguments)}", file=sys.stderr)
         name = "-".join(part for part in arguments if not part.startswith("--"))

@@ -1,9 +1,10 @@
 """Three coordinators under load and faults for as long as you like: memory and descriptors must stay what they were.
 
-Shards report, domains and transfers change, people list; meanwhile leaders and followers are killed, frozen past their
-lease and started again, etcd members are frozen, and callers hang up in the middle of calls. One replica is frozen but
-never killed: what it holds at the end is compared with what it held when it was warm. Writes go on throughout, and what
-was acknowledged must be there at the end.
+Shards report, machines and domains change hands, people list; the state does not grow. Meanwhile leaders and followers
+are killed, frozen past their lease and started again, etcd members are frozen and killed, and callers hang up in the
+middle of calls. One replica is frozen but never killed: what it holds late, as a leader and as a follower, is compared
+with what it held in the same part when it was warm. Writes go on throughout; what was acknowledged must be so at the
+end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 import grpc
 
-from bench.coordinator.reports import METHOD, report
+from bench.coordinator.moving import Moving, Reporting
+from bench.coordinator.reports import METHOD
 from bigfleet.model.names import REDIRECT
 from bigfleet.transport import channel
 from bigfleet.wire import coordinator_pb2 as pb
@@ -30,11 +32,16 @@ from tools.coordinators import Coordinators, Writer
 from tools.etcd import ETCD, KILLABLE, EtcdCluster
 from tools.processes import Program
 
-SHARDS, TYPES, SHORTFALLS = 100, 20, 10
+SHARDS, MOVING, TYPES, SHORTFALLS = 100, 20, 20, 10
+DOMAINS = 500
+WRITE_SECONDS = 0.1
+REBALANCE = ("--rebalance-interval", "1s", "--rebalance-after", "0s", "--rebalance-cooldown", "30s")
 REPORT_SECONDS = 2.0
 FAULT_SECONDS = 15.0
 SAMPLE_SECONDS = 2.0
-# Of the last fifth against the second: what caches and tables need is there by then.
+# Samples taken in these parts of the run are compared: what caches and tables need is there by then.
+WARM, LATE = (0.2, 0.5), (0.7, 1.0)
+FEWEST = 5
 GROWTH_PERCENT = 10.0
 DESCRIPTORS = 16
 
@@ -47,41 +54,48 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         etcd = EtcdCluster(folder / "etcd", 3, synced=killable, program=KILLABLE if killable else ETCD)
         etcd.start()
         stack.callback(etcd.stop)
-        fleet = Coordinators(folder / "coordinators", etcd.endpoints, flags=("--rebalance-interval", "1s"))
+        fleet = Coordinators(folder / "coordinators", etcd.endpoints, flags=REBALANCE)
         fleet.start()
         stack.callback(fleet.stop)
-        writer = Writer(fleet.addresses)
+        writer = Writer(fleet.addresses, values=DOMAINS, pause=WRITE_SECONDS)
         until = time.monotonic() + options.minutes * 60
-        callers = [asyncio.create_task(_shard(number, fleet.addresses, until)) for number in range(SHARDS)]
+        moving = [Moving(number, SHORTFALLS, TYPES) for number in range(MOVING)]
+        shards = [*moving, *(Reporting(number, SHORTFALLS, TYPES) for number in range(MOVING, SHARDS))]
+        callers = [
+            asyncio.create_task(_shard(shard, number, fleet.addresses, until)) for number, shard in enumerate(shards)
+        ]
         callers.append(asyncio.create_task(_lister(fleet.addresses, until)))
         writing = asyncio.create_task(writer.run())
-        measured = asyncio.create_task(_measured(fleet.programs[0], until))
+        measured = asyncio.create_task(_measured(fleet.programs[0], fleet.addresses[0], until))
         kinds = ("killed", "frozen", "member_frozen", *(("member_killed",) if killable else ()))
         faults = await _faults(fleet, etcd, dice, until, dict.fromkeys(kinds, 0))
         reports = sum(await asyncio.gather(*callers))
         samples = await measured
         writer.stop()
         await writing
-        missing = set(writer.acknowledged) - await writer.listed()
+        wrong = set(writer.acknowledged) ^ await writer.listed()
         await writer.close()
         terms = fleet.terms()
-    warm, late = _fifth(samples, 1), _fifth(samples, 4)
+    claimed = [machine for shard in moving for machine in shard.machines]
+    parts = _compared(samples)
     return {
         "minutes": options.minutes,
         "seed": options.seed,
         "faults": faults,
         "reports": reports,
-        "writes": len(writer.acknowledged),
-        "acknowledged_and_lost": len(missing),
+        "machines_moved": sum(shard.given for shard in moving),
+        "machines_with_two_owners": len(claimed) - len(set(claimed)),
+        "writes": len(writer.moments),
+        "acknowledged_and_lost": len(wrong),
         "terms": len(terms),
         "terms_with_two_leaders": len(terms) - len(set(terms)),
-        "resident_mib": [round(warm[0], 1), round(late[0], 1)],
-        "descriptors": [round(warm[1]), round(late[1])],
-        "resident_growth_percent": round(100 * (late[0] / warm[0] - 1), 1),
-        "descriptors_grown": round(late[1] - warm[1]),
+        **parts,
+        "resident_growth_percent": max(part["resident_growth_percent"] for part in parts.values()),
+        "descriptors_grown": max(part["descriptors_grown"] for part in parts.values()),
         "limits": {
             "resident_growth_percent": GROWTH_PERCENT,
             "descriptors_grown": DESCRIPTORS,
+            "machines_with_two_owners": 0,
             "acknowledged_and_lost": 0,
             "terms_with_two_leaders": 0,
         },
@@ -114,21 +128,17 @@ async def _faults(
     return done
 
 
-async def _shard(number: int, addresses: list[str], until: float) -> int:
+async def _shard(shard: Reporting, number: int, addresses: list[str], until: float) -> int:
     """Reports through whoever leads; now and then it hangs up in the middle of one."""
     dice, told, at = random.Random(number), 0, addresses[number % len(addresses)]
-    message = report(number, SHORTFALLS, TYPES)
     opened = channel(at)
     while time.monotonic() < until:
-        message.cycle += 1
-        call: Any = opened.unary_unary(METHOD)(message.SerializeToString(), timeout=5.0)
+        call: Any = opened.unary_unary(METHOD)(shard.next(time.monotonic()), timeout=5.0)
         if dice.random() < 0.02:
             call.cancel()
         try:
-            answer = pb.ReportAck.FromString(await call)
+            shard.hear(pb.ReportAck.FromString(await call))
             told += 1
-            if answer.HasField("ownership"):
-                message.ownership_version = answer.ownership.version
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             trailers: Any = error.trailing_metadata() or () if isinstance(error, grpc.aio.AioRpcError) else ()
             hint = next((str(value) for key, value in trailers if key == REDIRECT), "")
@@ -153,18 +163,42 @@ async def _lister(addresses: list[str], until: float) -> int:
     return 0
 
 
-async def _measured(program: Program, until: float) -> list[tuple[float, int]]:
-    """(MiB resident, descriptors) again and again."""
+async def _measured(program: Program, address: str, until: float) -> list[tuple[bool, float, int]]:
+    """(whether it leads, MiB resident, descriptors) again and again, while it answers."""
     samples = []
-    while time.monotonic() < until:
-        open_files = sum(1 for _ in Path(f"/proc/{program.pid}/fd").iterdir())
-        samples.append((program.resident() / 2**20, open_files))
-        await asyncio.sleep(SAMPLE_SECONDS)
+    async with channel(address) as opened:
+        stub: Any = coordinator_pb2_grpc.CoordinatorStub(opened)
+        while time.monotonic() < until:
+            code = grpc.StatusCode.OK
+            try:
+                await stub.ListProviders(pb.ListProvidersRequest(), timeout=1.0)
+            except grpc.aio.AioRpcError as error:
+                code = error.code()
+            open_files = sum(1 for _ in Path(f"/proc/{program.pid}/fd").iterdir())
+            if code in (grpc.StatusCode.OK, grpc.StatusCode.FAILED_PRECONDITION):
+                samples.append((code is grpc.StatusCode.OK, program.resident() / 2**20, open_files))
+            await asyncio.sleep(SAMPLE_SECONDS)
     return samples
 
 
-def _fifth(samples: list[tuple[float, int]], number: int) -> tuple[float, float]:
-    """The medians of one fifth of the time."""
-    size = max(1, len(samples) // 5)
-    part = samples[number * size : (number + 1) * size]
-    return statistics.median(each[0] for each in part), statistics.median(each[1] for each in part)
+def _compared(samples: list[tuple[bool, float, int]]) -> dict[str, dict[str, Any]]:
+    """By part played: the medians when it was warm and late, and what came between."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, leads in (("leading", True), ("following", False)):
+        warm, late = (
+            [each for each in samples[int(begin * len(samples)) : int(end * len(samples))] if each[0] is leads]
+            for begin, end in (WARM, LATE)
+        )
+        if min(len(warm), len(late)) < FEWEST:
+            continue
+        resident = [round(statistics.median(each[1] for each in part), 1) for part in (warm, late)]
+        descriptors = [round(statistics.median(each[2] for each in part)) for part in (warm, late)]
+        found[name] = {
+            "samples": [len(warm), len(late)],
+            "resident_mib": resident,
+            "descriptors": descriptors,
+            "most_descriptors": [max(each[2] for each in part) for part in (warm, late)],
+            "resident_growth_percent": round(100 * (resident[1] / resident[0] - 1), 1),
+            "descriptors_grown": descriptors[1] - descriptors[0],
+        }
+    return found

@@ -1,4 +1,4 @@
-"""How long nobody leads: leaders killed and frozen, etcd members killed, while a client writes.
+"""How long nobody leads: leaders killed, frozen and cut off from etcd, etcd members killed, while a client writes.
 
 A failover lasts from the kill to the first write another leader acknowledges. Nothing acknowledged may be missing at
 the end, and no term may have had two leaders.
@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench._samples import spread
+from tools.cable import Cable
 from tools.coordinators import Coordinators, Writer
 from tools.etcd import ETCD, KILLABLE, EtcdCluster
 
+REPLICAS = 3
 P99_S = 2.0
 # What the old leader had answered has been read by then.
 ANSWERED = 0.1
@@ -34,7 +36,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         )
         etcd.start()
         stack.callback(etcd.stop)
-        fleet = Coordinators(folder / "coordinators", etcd.endpoints)
+        cables = [[Cable(endpoint) for endpoint in etcd.endpoints] for _ in range(REPLICAS)]
+        found = [[await cable.open() for cable in own] for own in cables]
+        fleet = Coordinators(folder / "coordinators", etcd.endpoints, REPLICAS, own_endpoints=found)
         fleet.start()
         stack.callback(fleet.stop)
         writer = Writer(fleet.addresses)
@@ -42,12 +46,15 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         await writer.wait_for_progress()
         killed = [await _killed(fleet, writer) for _ in range(options.kills)]
         frozen = [await _frozen(fleet, writer) for _ in range(options.freezes)]
+        cut = [await _cut(fleet, cables, writer) for _ in range(options.cuts)]
         beheaded = [await _member_killed(etcd, number, writer) for number in range(members)]
         writer.stop()
         await writing
         missing = set(writer.acknowledged) - await writer.listed()
         await writer.close()
         terms = fleet.terms()
+        for cable in (each for own in cables for each in own):
+            await cable.close()
     times = spread(killed, 3)
     return {
         "kills": options.kills,
@@ -55,6 +62,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         "failover_p99_s": times["p99"],
         "freezes": options.freezes,
         "frozen_failover_s": spread(frozen, 3),
+        "cuts": options.cuts,
+        "cut_off_failover_s": spread(cut, 3),
         "member_kills": members,
         "member_killed_longest_gap_s": spread(beheaded, 3),
         "writes": len(writer.acknowledged),
@@ -88,6 +97,21 @@ async def _frozen(fleet: Coordinators, writer: Writer) -> float:
     leader.go_on()
     await asyncio.sleep(2.0)
     print(f"frozen: {took:.3f} s", file=sys.stderr)
+    return took
+
+
+async def _cut(fleet: Coordinators, cables: list[list[Cable]], writer: Writer) -> float:
+    """The leader keeps its callers and loses etcd: it must stop by itself, and another begins."""
+    own = cables[fleet.programs.index(fleet.leader())]
+    begin = time.monotonic()
+    for cable in own:
+        cable.cut()
+    await asyncio.sleep(ANSWERED)
+    took = await writer.wait_for_progress(1) - begin
+    for cable in own:
+        cable.mend()
+    await asyncio.sleep(2.0)
+    print(f"cut off: {took:.3f} s", file=sys.stderr)
     return took
 
 

@@ -38,11 +38,14 @@ FOUR, SLOT, BUSY = "m.four", "m.slot", "m.busy"
 STAYING = ALL_CAPABILITIES - {REFERRALS}
 LIMIT_MS = 400.0
 BAR_MS = 5000.0
+# What fills a shortfall, and how its figures' names begin.
+PREFIXES = {"idle": "", "slots": "slots_", "preempted": "preempted_"}
+KINDS = tuple(PREFIXES)
 DEFAULT_REPORT_MS, DEFAULT_PLAN_MS = 10_000, 5_000
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    quick = await _fleet(options.machines, options.interval, options.interval, options.trials)
+    quick = await _fleet(options.machines, options.interval, options.interval, options.trials, options.kinds)
     figures: dict[str, Any] = {
         "machines": options.machines,
         "shards": 3,
@@ -50,12 +53,13 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         "interval_ms": options.interval,
         "trials": options.trials,
     }
-    figures |= _named("", quick["idle"])
-    figures |= _named("slots_", quick["slots"]) | _named("preempted_", quick["preempted"])
+    for kind, samples in quick.items():
+        figures |= _named(PREFIXES[kind], samples)
     if options.defaults:
-        slow = await _fleet(options.machines, DEFAULT_REPORT_MS, DEFAULT_PLAN_MS, options.defaults, kinds=("idle",))
+        slow = await _fleet(options.machines, DEFAULT_REPORT_MS, DEFAULT_PLAN_MS, options.defaults, ("idle",))
         figures |= _named("default_intervals_", slow["idle"])
-    return {**figures, "limits": {"filled_ms_max": LIMIT_MS, "slots_filled_ms_max": BAR_MS}}
+    limits = {"filled_ms_max": LIMIT_MS, "slots_filled_ms_max": BAR_MS}
+    return {**figures, "limits": {name: limit for name, limit in limits.items() if name in figures}}
 
 
 def _named(prefix: str, samples: tuple[list[float], list[float]]) -> dict[str, float]:
@@ -65,7 +69,7 @@ def _named(prefix: str, samples: tuple[list[float], list[float]]) -> dict[str, f
 
 
 async def _fleet(
-    count: int, report_ms: int, plan_ms: int, trials: int, kinds: Sequence[str] = ("idle", "slots", "preempted")
+    count: int, report_ms: int, plan_ms: int, trials: int, kinds: Sequence[str]
 ) -> dict[str, tuple[list[float], list[float]]]:
     rest = (count - FULL) // 2
     rebalance = ("--rebalance-interval", f"{plan_ms}ms", "--rebalance-after", "0s", "--preempt-after", "0s")

@@ -4,6 +4,8 @@
 
 For trying BigFleet on a real control plane: the scheduler binds real pods to these nodes, and kwok says they run.
 `--kubeconfig` names the cluster that hosts join; `--kubeconfig NAME=FILE`, repeated, one for each cluster id.
+Between joining and Ready a host boots for `--boots-for` seconds, in which pods of DaemonSets come first: on a host that
+is ready at once the others take their room, and no scheduler gives it back.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class SimNodeProvider:
             kit.read_offerings(Path(flags.offerings)) if flags.offerings else kit.spread(MARKET, flags.seed_count)
         )
         self.clusters = _clusters(flags.extra["kubeconfig"])
+        self.boots_for = float(str(flags.extra["boots_for"]))
 
     def describe(self) -> list[kit.Instance]:
         return [slot for offering in self.offerings for slot in offering.slots(self.provider)]
@@ -61,7 +64,7 @@ class SimNodeProvider:
         self, machine: kit.Machine, cluster_id: str, bootstrap_blob: bytes, operation_id: str
     ) -> None:
         """The host boots with the user data and joins: its Node appears, not ready yet."""
-        node = _node(machine, _user_data(bootstrap_blob))
+        node = _node(machine, _user_data(bootstrap_blob), self.boots_for)
         self._server(cluster_id).put_node(node)
 
     def confirm_node_ready(self, machine: kit.Machine, cluster_id: str, operation_id: str) -> bool:
@@ -170,7 +173,7 @@ class ApiServer:
         raise AssertionError("unreachable")
 
 
-def _node(machine: kit.Machine, told: dict[str, Any]) -> dict[str, Any]:
+def _node(machine: kit.Machine, told: dict[str, Any], boots_for: float) -> dict[str, Any]:
     """The Node as a kubelet with this user data would register it: Ready is False until kwok says otherwise, because a
     Node without a Ready condition is given pods within seconds."""
     labels = {
@@ -186,11 +189,12 @@ def _node(machine: kit.Machine, told: dict[str, Any]) -> dict[str, Any]:
     if not _NODE_NAME.fullmatch(name):
         name = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")[:200] or "host"
     labels["kubernetes.io/hostname"] = name[:63]
+    annotations = {"kwok.x-k8s.io/node": "fake", "simnode/boots-for": f"{boots_for:g}s"}
     allocatable = {"pods": "110", **dict(machine.shape.allocatable or machine.shape.resources)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
         "spec": {
             "providerID": machine.host_ref,
             "taints": [{"key": each.key, "value": each.value, "effect": each.effect} for each in machine.shape.taints],
@@ -224,6 +228,7 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", action="append", default=[], metavar="[CLUSTER=]FILE", help="where hosts join; repeat for more"
     )
+    parser.add_argument("--boots-for", type=float, default=1.0, metavar="SECONDS", help="from joining to Ready (1)")
 
 
 if __name__ == "__main__":

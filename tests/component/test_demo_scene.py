@@ -26,6 +26,7 @@ from bigfleet.demo import script
 from bigfleet.demo.app import DemoApp
 from bigfleet.demo.scene import QUICK_SETTINGS, Scene, demo_catalogue
 from bigfleet.demo.script import STEPS
+from bigfleet.model.machine import MachineState
 from bigfleet.provider.fake.catalogue import Catalogue
 from tests.strategies.background import interrupts_ignored
 from tools.processes import BIGFLEET, INTERRUPTIBLE
@@ -84,16 +85,20 @@ def test_the_script_meets_all_demand_and_leaves_nothing_behind(tmp_path: Path) -
     steps = json.loads(done.stdout)
     assert [step["step"] for step in steps] == [step.title for step in STEPS]
     assert all(step["met"] and not step["short"] for step in steps)
-    assert steps[0]["dollars_per_hour"] == 0 < steps[1]["dollars_per_hour"]
+    dollars = {step["step"]: step["dollars_per_hour"] for step in steps}
+    assert dollars["an ordinary day"] == dollars["the stores burst"] == 0 < dollars["research bursts"]
     assert steps[-1]["nodes"] == 0 == steps[-1]["dollars_per_hour"]
     assert "the engine runs as plain Python" in done.stderr
     told = done.stderr
-    assert (
-        "took 6 on-prem metal-8 in hall-b from research's nightly (batch) for payments' settlement (critical)" in told
-    )
-    assert "takes over 8 nodes of payments' checkout (service) in its own cluster" in told
+    # Exactly what the other shard lacks, two of six pods on a machine, from what is idle and paid for.
+    moved = "the coordinator moved 3 reserved m6i.2xlarge in eu-west-1b from shard main to shard edge"
+    assert told.count("the coordinator moved") == 1 and moved in told
+    # Twenty-eight pods, two on a machine, and nobody's more than that.
+    taken = re.findall(r"took (\d+) on-prem metal-8 in .* for payments' settlement \(critical\)", told)
+    assert sum(map(int, taken)) == 14
+    assert "from research's nightly (batch) for payments' settlement (critical)" in told
     assert "spot is good enough: 7.5% risk × $0 an interruption = $0.00/h, on-demand is $0.27/h dearer" in told
-    assert "spot is $0.27/h cheaper, but 7.5% risk × $1,024 an interruption = $76.80/h" in told
+    assert "spot is $0.27/h cheaper, but 7.5% risk × $32 an interruption = $2.40/h" in told
     assert not re.search(r"\d{4,}m vCPU", told)
     there = {"m6i.2xlarge": 36, "c6i.4xlarge": 12}
     assert all(int(count) <= there[kind] for count, _, kind in re.findall(r"released (\d+) (\S+) (\S+)", told))
@@ -125,7 +130,7 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
             await seen(scene, lambda: not scene.sight.serving(zone=next(iter(scene.down))))
             await pilot.press("c")
             await seen(scene, lambda: scene.met and len(scene.sight.serving("payments")) > 20)
-            said = [line.text for line in scene.story.lines if line.who == "you"]
+            said = [line.text for line in scene.lines if line.who == "you"]
             await pilot.press("r")
             await seen(scene, lambda: scene.resetting)
             await pilot.press("3")  # says that it must wait, and does nothing
@@ -137,13 +142,29 @@ async def test_the_keys_do_what_they_say(tmp_path: Path) -> None:
             await pilot.press("q")
         assert app.broken is None
         assert any("research bursts" in line for line in said) and any("critical job" in line for line in said)
-        assert not any("bursts:" in line.text for line in scene.story.lines), "a reset began with an empty page"
+        assert not any("bursts:" in line.text for line in scene.lines), "a reset began with an empty page"
+
+
+async def test_a_shard_without_enough_gets_what_another_has_idle(tmp_path: Path) -> None:
+    """By the providers' records and the shards' own lists, not by the story."""
+    async with resting(tmp_path) as scene:
+        main, edge = scene.sites.all
+        before = set(main.sight.by_id), set(edge.sight.by_id)
+        idle = {machine.id for machine in main.sight.machines if machine.state is MachineState.IDLE}
+        assert len(before[0]) + len(before[1]) == scene.provider.provider.cloud.catalogue.size
+        await scene.burst("stores")
+        await seen(scene, lambda: scene.met and len(scene.sight.serving("stores")) > 2)
+        came = set(edge.sight.by_id) - before[1]
+        assert came and came <= idle and before[0] - set(main.sight.by_id) == came
+        assert {machine.id for machine in scene.sight.serving("stores")} == before[1] | came
+        assert scene.complete and not scene.moment().gone, "a machine that moved is not gone"
+        assert sum("the coordinator moved" in line.text for line in scene.lines) == 1
 
 
 async def test_every_decision_is_told_once(tmp_path: Path) -> None:
     async with resting(tmp_path) as scene:
         await seen(scene, lambda: scene.sight.cycle > 5)
-        told = [re.match(r"gave (\d+) ", line.text) for line in scene.story.lines]
+        told = [re.match(r"gave (\d+) ", line.text) for line in scene.lines]
         assert sum(int(match[1]) for match in told if match) == len(scene.sight.serving())
 
 
@@ -180,7 +201,7 @@ async def test_a_part_that_breaks_ends_the_screen_and_the_scene_with_what_broke(
         async with resting(tmp_path) as scene:
             app = DemoApp(scene)
             async with app.run_test():
-                scene.shard.conductor.fail(OSError("disk is full"))
+                scene.sites.all[0].shard.conductor.fail(OSError("disk is full"))
                 await until(lambda: app.broken)
             assert str(app.broken) == "disk is full"
 

@@ -150,8 +150,8 @@ def test_every_key_shows_what_it_does_and_nothing_is_cut(tmp_path: Path, width: 
     with demo(tmp_path, width, height) as terminal:
         terminal.until(met, "an ordinary day")
         at_first = terminal.rows()
-        assert terminal.dollars == 0 and "148 pretend machines" in terminal.lines[0]
-        assert "24 checkout" in terminal.row("payments") and "28/32" in terminal.row("on-prem")
+        assert terminal.dollars == 0 and "150 pretend machines" in terminal.lines[0]
+        assert "24 checkout" in terminal.row("payments") and "30/34" in terminal.row("on-prem")
         assert "idle and already paid" in terminal.text
 
         terminal.press("3")
@@ -191,6 +191,10 @@ def test_every_key_shows_what_it_does_and_nothing_is_cut(tmp_path: Path, width: 
         terminal.press("d")
         words = r"took back 8 on-prem metal-8 in hall-a: payments no longer needs them"
         terminal.until(lambda t: all(" 0/" in t.row(market) for market in MARKETS) and t.saw(words), "no work")
+
+        terminal.press("4")
+        terminal.until(lambda t: met(t) and " 6 tills" in t.row("stores on edge"), "more than that shard has")
+        assert terminal.saw(r"the coordinator moved 1 \S+ \S+ in \S+ from shard main to shard edge: idle there")
 
         terminal.press("q")
         terminal.drain()

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bigfleet.provider import kit
@@ -366,3 +367,58 @@ async def test_the_fault_lane_fails_inside_the_authors_own_code() -> None:
         await world.stub.Configure(pb.ConfigureRequest(machine_id="m000", cluster_id="fault-error"))
         failed = await world.settle("m000", pb.MACHINE_STATE_FAILED)
         assert provider.cleaned == ["m000"] and "ssh: connection refused" in failed.last_error
+
+
+async def test_tools_can_ask_what_is_served_and_call_it_by_what_they_hear() -> None:
+    """As a tool does that has no contract of ours: bytes by the public protocol, then a call built from the answers."""
+    for version in ("v1", "v1alpha"):
+        async with running(MemoryProvider()) as world:
+            tool = world.channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")()
+            name = b"bigfleet.v1alpha1.CapacityProvider"
+            await tool.write(b"\x3a\x01*")
+            services = await tool.read()
+            assert name in services and b"grpc.health.v1.Health" in services
+            await tool.write(b"\x22" + bytes([len(name)]) + name)
+            files = _fields(_fields(await tool.read())[4][0])[1]
+            await tool.write(b"\x22\x04none")
+            assert _fields(_fields(await tool.read())[7][0])[1] == [5], "NOT_FOUND"
+            await tool.done_writing()
+        pool = descriptor_pool.DescriptorPool()
+        for file in reversed(files):
+            pool.AddSerializedFile(file)
+        method = pool.FindServiceByName(name.decode()).methods_by_name["Get"]
+        assert method.input_type.fields_by_name["id"].number == 1
+
+
+def _fields(message: bytes) -> dict[int, list[Any]]:
+    """A message read without its description: field number to values."""
+    found: dict[int, list[Any]] = {}
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while place < len(message):
+        key = varint()
+        value: Any = varint()
+        if key & 7 == 2:
+            value, place = message[place : place + value], place + value
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+async def test_reflection_can_be_switched_off() -> None:
+    async with running(MemoryProvider(), reflection=False) as world:
+        tool = world.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await tool.write(b"\x3a\x01*")
+            await tool.read()
+        assert refused.value.code() == Code.UNIMPLEMENTED

@@ -69,8 +69,9 @@ class MemoryProvider:
 class World:
     """A running provider and a client to it."""
 
-    def __init__(self, process: kit.ProviderProcess, stub: Any) -> None:
+    def __init__(self, process: kit.ProviderProcess, stub: Any, channel: grpc.aio.Channel) -> None:
         self.process = process
+        self.channel = channel
         self.stub = stub
 
     async def get(self, machine_id: str) -> pb.Machine:
@@ -103,7 +104,7 @@ async def running(
         kit.ProviderProcess(provider, chosen, options or kit.Options(), store) as process,
         channel(process.address) as connection,
     ):
-        yield World(process, rpc.CapacityProviderStub(connection))
+        yield World(process, rpc.CapacityProviderStub(connection), connection)
 
 
 async def code_of(call: Any) -> grpc.StatusCode:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tools.kube.cluster import OPERATOR, KubeCluster
 from tools.kube.scripted_shard import ScriptedShard
-from tools.kube.stack import OPERATOR_PROGRAM
+from tools.kube.stack import OPERATOR_PROGRAM, metrics
 from tools.processes import Program, free_address
 from tools.waiting import wait_until
 
@@ -17,7 +20,9 @@ OURS = "/apis/bigfleet.lucy.sh/v1alpha1"
 class Scene:
     """One cluster, one scripted shard, one operator; nodes of ours by machine id."""
 
-    def __init__(self, cluster: KubeCluster, shard: ScriptedShard, folder: Path) -> None:
+    def __init__(
+        self, cluster: KubeCluster, shard: ScriptedShard, folder: Path, *, kubeconfig: Path | None = None
+    ) -> None:
         self.cluster = cluster
         self.shard = shard
         self.http = free_address()
@@ -29,7 +34,7 @@ class Scene:
             "operator",
             [
                 *(*OPERATOR_PROGRAM, "--cluster-id", "c-1", "--shard-addr", shard.address, "--metrics-addr", self.http),
-                *("--kubeconfig", str(cluster.kubeconfig(OPERATOR)), "--log-format", "json", *flags),
+                *("--kubeconfig", str(kubeconfig or cluster.kubeconfig(OPERATOR)), "--log-format", "json", *flags),
             ],
             folder,
         )
@@ -90,3 +95,19 @@ class Scene:
         self.cluster.ask("DELETE", "/api/v1/nodes")
         self.cluster.ask("DELETE", f"{OURS}/upcomingnodes")
         wait_until(lambda: not self.cluster.items("/api/v1/pods"), what="no pod is left")
+
+
+@contextmanager
+def played(made: Scene) -> Iterator[Scene]:
+    made.operator.start()
+    try:
+        made.shard.wait_for("rollup")
+        yield made
+        if made.cluster_restarted:
+            return
+        forbidden = [key for key in metrics(made.http) if key[0].endswith("api_requests_total") and "403" in key]
+        assert not forbidden, "calls the operator's role does not allow"
+    finally:
+        made.operator.kill()
+        print(made.operator.tail(3000), file=sys.stderr)
+        made.clear()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from bigfleet.model.quantity import parse_quantity
 from bigfleet.wire import shard_pb2
-from tests.kube.scene import OURS, Scene
+from tests.kube.scene import OURS, Scene, played
 from tools.kube.cluster import KubeCluster
 from tools.kube.reference_shard import ReferenceShard
 from tools.kube.scripted_shard import CONFIGURING, DRAINING, IDLE, ScriptedShard
@@ -42,22 +40,6 @@ def scene(shared_cluster: KubeCluster, tmp_path: Path) -> Iterator[Scene]:
 def reference_scene(shared_cluster: KubeCluster, tmp_path: Path) -> Iterator[Scene]:
     with ReferenceShard() as shard, played(Scene(shared_cluster, shard, tmp_path)) as made:
         yield made
-
-
-@contextmanager
-def played(made: Scene) -> Iterator[Scene]:
-    made.operator.start()
-    try:
-        made.shard.wait_for("rollup")
-        yield made
-        if made.cluster_restarted:
-            return
-        forbidden = [key for key in metrics(made.http) if key[0].endswith("api_requests_total") and "403" in key]
-        assert not forbidden, "calls the operator's role does not allow"
-    finally:
-        made.operator.kill()
-        print(made.operator.tail(3000), file=sys.stderr)
-        made.clear()
 
 
 def budget(name: str, app: str, at_least: int) -> dict[str, Any]:

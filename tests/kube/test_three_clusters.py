@@ -59,9 +59,6 @@ class Fleet:
                 "id": name,
                 "coordinator-addr": self.coordinators.addresses[0],
                 "coordinator-heartbeat-interval": "500ms",
-                # Both machines of a rack are emptied between two cycles. With cycles a second apart the first one that
-                # is free goes back to batch while the gang waits for the second, and more than the gang needs is taken.
-                "early-cycle-interval": "5s",
             }
 
         ours = {name: clusters[name] for name in ("a", "b")}

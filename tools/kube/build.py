@@ -1,24 +1,31 @@
 """Builds the programs of a control plane from their Go modules, once, into a cache keyed by version.
 
 No container image and no release archive: what is needed is a Go toolchain and its module proxy. Every part is built
-only if it is missing and appears whole or not at all, so that an interrupted build is continued by the next one.
+only if it is missing and appears whole or not at all, so that an interrupted build is continued by the next one. What
+takes minutes says every half minute how far it is, and may be given an end.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import shutil
 import subprocess
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.16"
 KWOK = "0.8.0"
 HELM = "3.22.0"
+
+TOLD_EVERY_SECONDS = 30.0
 
 CACHE = Path(os.environ.get("BIGFLEET_KUBE_CACHE", Path.home() / ".cache" / "bigfleet-kube"))
 # One folder per set of versions: a change of any of them never runs yesterday's program.
@@ -32,7 +39,7 @@ class Part:
     name: str
     programs: tuple[str, ...]
     about: str
-    build: Callable[[Path, Path], None]
+    build: Callable[[Go, Path], None]
     optional: bool = False
 
     def missing(self) -> tuple[str, ...]:
@@ -44,8 +51,20 @@ def missing() -> tuple[str, ...]:
     return tuple(program for part in PARTS if not part.optional for program in part.missing())
 
 
-def build(names: Iterable[str] = (), tell: Callable[[str], None] = print) -> None:
-    """Build what is missing of the named parts, or of every part that a cluster needs."""
+def skipped() -> str:
+    """Why tests on a real control plane cannot run here; empty when they can."""
+    if not missing():
+        return ""
+    how = "python -m tools.kube build" if shutil.which("go") else "a Go toolchain, then python -m tools.kube build"
+    return f"the tests on a real control plane are skipped: they need {how}"
+
+
+def build(
+    names: Iterable[str] = (), tell: Callable[[str], None] = print, *, within_seconds: float = float("inf")
+) -> None:
+    """Build what is missing of the named parts, or of every part that a cluster needs; what is not done by the end is
+    given up, and the next build goes on from there."""
+    end = time.monotonic() + within_seconds
     if shutil.which("go") is None:
         raise SystemExit("building a control plane needs the Go toolchain on PATH")
     wanted = set(names)
@@ -65,92 +84,118 @@ def build(names: Iterable[str] = (), tell: Callable[[str], None] = print) -> Non
         fresh = work / "bin"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        part.build(work, fresh)
+        part.build(Go(work, tell, end), fresh)
         for program in part.programs:
             (fresh / program).replace(BIN / program)
         tell(f"{part.name}: done in {time.monotonic() - began:.0f} s")
 
 
-def _kubernetes(work: Path, out: Path) -> None:
+class Go:
+    """Go commands in one folder, told about while they run and ended at the end of our time."""
+
+    def __init__(self, work: Path, tell: Callable[[str], None], end: float) -> None:
+        self.work = work
+        self._tell = tell
+        self._end = end
+
+    def says(self, *arguments: str) -> str:
+        """A short one: what it prints."""
+        done = subprocess.run(["go", *arguments], cwd=self.work, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"go {' '.join(arguments[:2])} failed in {self.work}: see above")
+        return done.stdout
+
+    def runs(self, *arguments: str, **environment: str) -> None:
+        """A long one: it names each module it fetches and each package it compiles, of which we tell how many."""
+        what = f"go {arguments[0]} {arguments[-1]}"
+        self._tell(f"  {what} ...")
+        process = subprocess.Popen(
+            ["go", *arguments],
+            cwd=self.work,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
+        began = told = time.monotonic()
+        last: deque[str] = deque(maxlen=20)
+        fetched = compiled = 0
+        while True:
+            try:
+                line = lines.get(timeout=1.0)
+            except queue.Empty:
+                line = ""
+            now = time.monotonic()
+            if line is None:
+                break
+            if line:
+                last.append(line)
+                fetched += line.startswith("go: downloading")
+                compiled += not line.startswith("go: ")
+            if now >= self._end:
+                process.kill()
+                process.wait()
+                raise SystemExit(f"{what}: given up after {now - began:.0f} s, because the time for building is over")
+            if now - told >= TOLD_EVERY_SECONDS:
+                told = now
+                self._tell(f"  {now - began:4.0f} s: {fetched} modules fetched, {compiled} packages compiled")
+        if process.wait():
+            self._tell("".join(last))
+            raise SystemExit(f"{what} failed in {self.work}: see above")
+
+
+def _pass_on(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _kubernetes(go: Go, out: Path) -> None:
     """The four commands of k8s.io/kubernetes, whose go.mod points its sibling modules at folders of its repository."""
-    listed = json.loads(_go(work, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"))
-    requires = json.loads(_go(work, "mod", "edit", "-json", listed["GoMod"]))["Require"]
+    listed = json.loads(go.says("mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"))
+    requires = json.loads(go.says("mod", "edit", "-json", listed["GoMod"]))["Require"]
     siblings = sorted(entry["Path"] for entry in requires if entry["Version"] == "v0.0.0")
     minor = KUBERNETES.split(".", 1)[1]
     commands = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_COMMANDS]
     replaces = "\n".join(f"replace {path} => {path} v0.{minor}" for path in siblings)
-    _module(work, f"require k8s.io/kubernetes v{KUBERNETES}\n\n{replaces}\n", commands)
+    _module(go, f"require k8s.io/kubernetes v{KUBERNETES}\n\n{replaces}\n", commands)
     version = "k8s.io/component-base/version"
     stamps = {"gitVersion": f"v{KUBERNETES}", "gitMajor": "1", "gitMinor": minor.split(".")[0]}
     flags = " ".join(["-s -w", *(f"-X {version}.{name}={value}" for name, value in stamps.items())])
     # One command at a time: what two links side by side need of memory is no small machine's.
     for command in commands:
-        _go(work, "build", "-trimpath", "-ldflags", flags, "-o", f"{out}/", command, shown=True)
+        go.runs("build", "-v", "-trimpath", "-ldflags", flags, "-o", f"{out}/", command)
 
 
-def _etcd(work: Path, out: Path) -> None:
+def _etcd(go: Go, out: Path) -> None:
     """etcd's own root module is not published: its server and its client are."""
     requires = "".join(f"require go.etcd.io/etcd/{name}/v3 v{ETCD}\n" for name in ("server", "etcdctl"))
     imports = 'import (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)'
     main = f"package main\n\n{imports}\n\nfunc main() {{ etcdmain.Main(os.Args) }}\n"
-    (work / "etcd").mkdir(exist_ok=True)
-    (work / "etcd" / "main.go").write_text(main)
-    _module(work, requires, ["go.etcd.io/etcd/etcdctl/v3"])
-    _go(work, "build", "-trimpath", "-ldflags", "-s -w", "-o", f"{out}/etcd", "./etcd", shown=True)
-    _go(
-        work,
-        "build",
-        "-trimpath",
-        "-ldflags",
-        "-s -w",
-        "-o",
-        f"{out}/etcdctl",
-        "go.etcd.io/etcd/etcdctl/v3",
-        shown=True,
-    )
+    (go.work / "etcd").mkdir(exist_ok=True)
+    (go.work / "etcd" / "main.go").write_text(main)
+    _module(go, requires, ["go.etcd.io/etcd/etcdctl/v3"])
+    for name, package in (("etcd", "./etcd"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
+        go.runs("build", "-v", "-trimpath", "-ldflags", "-s -w", "-o", f"{out}/{name}", package)
 
 
-def _install(package: str, version: str) -> Callable[[Path, Path], None]:
-    def build(work: Path, out: Path) -> None:
-        environment = {"GOBIN": str(out)}
-        _go(
-            work,
-            "install",
-            "-trimpath",
-            "-ldflags",
-            "-s -w",
-            f"{package}@v{version}",
-            shown=True,
-            environment=environment,
-        )
+def _install(package: str, version: str) -> Callable[[Go, Path], None]:
+    def build(go: Go, out: Path) -> None:
+        go.runs("install", "-v", "-trimpath", "-ldflags", "-s -w", f"{package}@v{version}", GOBIN=str(out))
 
     return build
 
 
-def _module(work: Path, requires: str, imports: Sequence[str]) -> None:
+def _module(go: Go, requires: str, imports: Sequence[str]) -> None:
     """A module of our own that holds the programs' dependencies, tidied once."""
     blank = "".join(f'import _ "{path}"\n' for path in imports)
-    (work / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{blank}")
-    if not (work / "go.sum").exists():
-        (work / "go.mod").write_text(f"module bigfleet/kube\n\ngo 1.26\n\n{requires}")
-        _go(work, "mod", "tidy", shown=True)
-
-
-def _go(work: Path, *arguments: str, shown: bool = False, environment: dict[str, str] | None = None) -> str:
-    """One go command: its output, or, of a long one, its progress on our own standard error."""
-    if shown:
-        print(f"  go {' '.join(arguments)}", flush=True)
-    done = subprocess.run(
-        ["go", *arguments],
-        cwd=work,
-        env={**os.environ, **(environment or {})},
-        stdout=None if shown else subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"go {' '.join(arguments[:2])} failed in {work}: see above")
-    return done.stdout or ""
+    (go.work / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{blank}")
+    if not (go.work / "go.sum").exists():
+        (go.work / "go.mod").write_text(f"module bigfleet/kube\n\ngo 1.26\n\n{requires}")
+        go.runs("mod", "tidy")
 
 
 KUBERNETES_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")

@@ -1,7 +1,8 @@
 """The demonstration's parts and what the audience can do to them.
 
-Real parts, all in this process but each behind its own socket on loopback: a shard, a provider of machines that do not
-exist, and three clusters that exist only as their operators. Nothing here decides who gets which machine.
+Real parts, all in this process but each behind its own socket on loopback: a coordinator, two shards, a provider of
+machines that do not exist, and four clusters that exist only as their operators. Nothing here decides who gets which
+machine.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -18,27 +20,35 @@ from typing import Any
 
 import grpc
 
-from bigfleet.demo.narrate import Story, listed
+from bigfleet.coordinator.core.policy import SECOND, Policy
+from bigfleet.coordinator.server.process import CoordinatorProcess
+from bigfleet.coordinator.server.settings import CoordinatorSettings
+from bigfleet.demo.narrate import Line, Page, Story, listed, new_page
+from bigfleet.demo.sites import Site, Sites
 from bigfleet.demo.view import ClusterMoment, Moment
 from bigfleet.demo.watching import SeenMachine, Sight, Watcher
-from bigfleet.demo.workloads import CRITICAL_PODS, SETTLEMENT, ClusterDemand, three_clusters
+from bigfleet.demo.workloads import CRITICAL_PODS, SETTLEMENT, ClusterDemand, four_clusters
+from bigfleet.model.names import REFERRALS, ZONE_LABEL
 from bigfleet.provider.fake.catalogue import LATENCIES, Catalogue, parse_catalogue
 from bigfleet.provider.fake.commands import CloseZone, OpenZone
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.shard.process import ShardProcess
-from bigfleet.shard.rehearsal.synthetic import SyntheticOperator
+from bigfleet.shard.rehearsal.placing import PlacingOperator
+from bigfleet.shard.rehearsal.synthetic import ALL_CAPABILITIES
 from bigfleet.shard.settings import settings_from
 from bigfleet.transport import channel
+from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
 
 # Waits a person would have to sit through are short; everything else is as in production.
 SETTINGS: Mapping[str, object] = {
-    "id": "demo",
     "listen": "127.0.0.1:0",
     "metrics-addr": "127.0.0.1:0",
     "cycle-interval": "1s",
     "early-cycle-interval": "200ms",
     "reconcile-interval": "500ms",
     "reclaim-hold": "2s",
+    "empty-hold": "2s",
+    "boot-time": "1s",
     "reclaim-grace": "30s",
     "reclaim-cap-fraction": 0,
     "idle-hold-on-demand": "3s",
@@ -49,16 +59,27 @@ SETTINGS: Mapping[str, object] = {
     "shutdown-grace": "2s",
     # Whoever ends all work here means it, and does not wait for it to be said three times.
     "empty-rollup-guard": False,
+    "coordinator-heartbeat-interval": "500ms",
 }
+# What is missing for a second is looked for elsewhere, and what came stays for twenty.
+POLICY = Policy(after=SECOND, cooldown=20 * SECOND, initial_slices=False)
+REBALANCE_SECONDS = 0.5
+# The first owns all that no other does.
+MAIN, EDGE = "main", "edge"
+EDGE_ZONE = "edge-1"
+# Operators that stay where they dialled.
+STAYING = ALL_CAPABILITIES - {REFERRALS}
 # For those who do not watch.
 QUICK_SETTINGS: Mapping[str, object] = {
     **SETTINGS,
     "reclaim-hold": "500ms",
+    "empty-hold": "500ms",
+    "boot-time": "100ms",
     "idle-hold-on-demand": "1s",
     "idle-hold-spot": "1s",
 }
 DRAIN_SECONDS = 0.6
-ROLLUP_SECONDS = 10.0
+ROLLUP_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESET_SECONDS = 60.0
 POLL_SECONDS = 0.1
@@ -75,7 +96,7 @@ def demo_catalogue(*, quick: bool = False) -> Catalogue:
 class Cluster:
     """One cluster: what it wants, and the operator that says so."""
 
-    def __init__(self, demand: ClusterDemand, operator: SyntheticOperator) -> None:
+    def __init__(self, demand: ClusterDemand, operator: PlacingOperator) -> None:
         self.demand = demand
         self.operator = operator
         self._early = asyncio.Event()
@@ -103,18 +124,17 @@ class Cluster:
 class Scene:
     """Everything that runs. Make it with `opened`."""
 
-    def __init__(self, provider: FakeProcess, shard: ShardProcess, clusters: tuple[Cluster, ...], watcher: Watcher):
+    def __init__(
+        self, provider: FakeProcess, coordinator: CoordinatorProcess, sites: Sites, clusters: tuple[Cluster, ...]
+    ) -> None:
         self.provider = provider
-        self.shard = shard
+        self.coordinator = coordinator
+        self.sites = sites
         self.clusters = {cluster.name: cluster for cluster in clusters}
-        self.story = Story()
-        self.sight = Sight()
         self.down: set[str] = set()
         self.resetting = False
         self._size = provider.provider.cloud.catalogue.size
         self._last_seen: dict[str, SeenMachine] = {}
-        self._loss_seen_in = -1
-        self._watcher = watcher
         self._parts: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -122,62 +142,110 @@ class Scene:
     async def opened(
         cls, directory: Path, catalogue: Catalogue, settings: Mapping[str, object] = SETTINGS
     ) -> AsyncIterator[Scene]:
-        """All parts running; ended in order at the end of the block. `directory` gets journal and audit log."""
+        """All parts running; ended in order at the end of the block. `directory` gets journals and audit logs."""
         async with AsyncExitStack() as stack:
             provider = FakeProcess(FakeSettings("127.0.0.1:0", catalogue))
             await provider.start()
             stack.push_async_callback(provider.stop)
-            process, config = settings_from(
-                {
-                    **settings,
-                    "provider": [f"demo={provider.address}"],
-                    "data-dir": str(directory),
-                    "audit-log": str(directory / "audit.jsonl"),
-                }
+            coordinator = await stack.enter_async_context(
+                CoordinatorProcess.opened(
+                    CoordinatorSettings(
+                        listen="127.0.0.1:0",
+                        metrics_addr="0",
+                        data_dir=directory / "coordinator",
+                        rebalance_seconds=REBALANCE_SECONDS,
+                        policy=POLICY,
+                    )
+                )
             )
-            shard = await stack.enter_async_context(ShardProcess.opened(process, config))
-            link = channel(shard.address)
-            stack.push_async_callback(link.close, None)
+            links = {}
+            sites: list[Site] = []
+            page: Page = new_page()
+            for name in (MAIN, EDGE):
+                process, config = settings_from(
+                    {
+                        **settings,
+                        "id": name,
+                        "provider": [f"demo={provider.address}"],
+                        "coordinator-addr": coordinator.address,
+                        "data-dir": str(directory / name),
+                        "audit-log": str(directory / name / "audit.jsonl"),
+                    }
+                )
+                shard = await stack.enter_async_context(ShardProcess.opened(process, config))
+                links[name] = channel(shard.address)
+                stack.push_async_callback(links[name].close, None)
+                sites.append(Site(name, shard, Watcher(links[name]), Story(page)))
             clusters = tuple(
-                Cluster(demand, SyntheticOperator(demand.name, link, drain_seconds=DRAIN_SECONDS))
-                for demand in three_clusters()
+                Cluster(
+                    demand,
+                    PlacingOperator(
+                        demand.name, links[demand.shard], capabilities=STAYING, drain_seconds=DRAIN_SECONDS
+                    ),
+                )
+                for demand in four_clusters()
             )
-            scene = cls(provider, shard, clusters, Watcher(link))
+            scene = cls(provider, coordinator, Sites(tuple(sites)), clusters)
             stack.push_async_callback(scene._end)
-            stop = asyncio.Event()
-            serving = scene._start(shard.serve(stop))
-            stack.push_async_callback(_stopped, stop, serving)
-            for cluster in clusters:
-                scene._start(cluster.run())
+            parts: list[CoordinatorProcess | ShardProcess] = [coordinator, *(site.shard for site in sites)]
+            for part in parts:
+                stop = asyncio.Event()
+                stack.push_async_callback(_stopped, stop, scene._start(part.serve(stop)))
+            scene._start(scene._begin())
             yield scene
+
+    async def _begin(self) -> None:
+        """Give every shard its zones; clusters come once each acts on exactly what is its own."""
+        zones = Counter(each.shape.zone for each in self.provider.process.runtime.core.machines.values())
+        wanted = dict.fromkeys((site.name for site in self.sites.all), 0)
+        for zone, machines in zones.items():
+            wanted[_owner(zone)] += machines
+        async with channel(self.coordinator.address) as opened:
+            stub: Any = coordinator_pb2_grpc.CoordinatorStub(opened)
+            while wanted.keys() != (await _owning(stub)).keys():
+                await asyncio.sleep(POLL_SECONDS)
+            for zone in zones:
+                await stub.MoveDomain(
+                    coordinator_pb2.MoveDomainRequest(
+                        topology_key=ZONE_LABEL, topology_value=zone, to_shard_id=_owner(zone)
+                    )
+                )
+            while wanted != await _owning(stub):
+                await asyncio.sleep(POLL_SECONDS)
+        self.sites.begin()
+        await asyncio.gather(*(cluster.run() for cluster in self.clusters.values()))
 
     # ------------------------------------------------------------------------------------------------------- watching
 
     async def look(self) -> Sight:
-        """One look at the shard; raises what broke, if a part did."""
-        before = self.sight
+        """One look at the shards; raises what broke, if a part did."""
         try:
-            self.sight = await self._watcher.look()
+            sight = await self.sites.look()
         except grpc.RpcError:
             # Most likely the shard is going down, and will say why.
             await asyncio.wait(self._parts, timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_broke()
             raise
         self._raise_what_broke()
-        if any(each.id not in self.sight.by_id for each in before.serving()):
-            self._loss_seen_in = self.sight.cycle
-        self._last_seen.update(self.sight.by_id)
-        self.story.follow(self.sight)
-        return self.sight
+        self._last_seen.update(sight.by_id)
+        return sight
+
+    @property
+    def sight(self) -> Sight:
+        """What the last look saw."""
+        return self.sites.sight
+
+    @property
+    def lines(self) -> list[Line]:
+        """The story, newest first."""
+        return self.sites.lines
 
     @property
     def met(self) -> bool:
         """The last decision was about what the clusters want now, and all of it is there, in zones that are up."""
         sight = self.sight
         heard = all(sight.wanted(name) == each.demand.wanted for name, each in self.clusters.items())
-        # A decision that is older than a loss says nothing about it.
-        noticed = sight.cycle > self._loss_seen_in and not any(sight.serving(zone=zone) for zone in self.down)
-        return heard and noticed and sight.met
+        return heard and self.sites.met and not any(sight.serving(zone=zone) for zone in self.down)
 
     @property
     def complete(self) -> bool:
@@ -191,15 +259,21 @@ class Scene:
             sight=self.sight,
             met=self.met,
             clusters=tuple(
-                ClusterMoment(cluster.name, cluster.operator.connected.is_set(), tuple(cluster.demand.pods.items()))
+                ClusterMoment(
+                    cluster.name,
+                    cluster.operator.connected.is_set(),
+                    tuple(cluster.demand.pods.items()),
+                    "" if cluster.demand.shard == MAIN else cluster.demand.shard,
+                )
                 for cluster in self.clusters.values()
             ),
-            lines=tuple(self.story.lines),
+            lines=tuple(self.lines),
             down=tuple(sorted(self.down)),
             gone=tuple(each for each in self._last_seen.values() if each.id not in self.sight.by_id),
             resetting=self.resetting,
-            address=self.shard.address,
-            metrics=f"127.0.0.1:{self.shard.http.port}",
+            shards=tuple((site.name, site.shard.address) for site in self.sites.all),
+            metrics=f"127.0.0.1:{self.sites.all[0].shard.http.port}",
+            coordinator=self.coordinator.address,
         )
 
     # ------------------------------------------------------------------------------------------- what the audience does
@@ -253,7 +327,7 @@ class Scene:
             return
         self.resetting = True
         try:
-            self.story.forget()
+            self.sites.forget()
             self._say("from the start: all work ends, every zone is up, then an ordinary day begins")
             self._open_zones()
             for cluster in self.clusters.values():
@@ -279,7 +353,7 @@ class Scene:
                 waiting.create_task(cluster.heard())
 
     def _say(self, text: str, *, good: bool = True) -> None:
-        self.story.say(time.time_ns(), text, good=good)
+        self.sites.say(text, good=good)
 
     def _raise_what_broke(self) -> None:
         for part in self._parts:
@@ -295,6 +369,19 @@ class Scene:
         for part in self._parts:
             part.cancel()
         await asyncio.gather(*self._parts, return_exceptions=True)
+
+
+def _owner(zone: str) -> str:
+    return EDGE if zone == EDGE_ZONE else MAIN
+
+
+async def _owning(stub: Any) -> dict[str, int]:
+    """How many machines each shard says are its own; empty while nobody leads yet."""
+    try:
+        answer = await stub.ListShardReports(coordinator_pb2.ListShardReportsRequest())
+    except grpc.aio.AioRpcError:
+        return {}
+    return {each.shard_id: each.summary.total_machines for each in answer.reports}
 
 
 async def _stopped(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -65,6 +65,7 @@ async def _nothing(_: Scene) -> None:
 
 STEPS = (
     Step("an ordinary day", _nothing, _met),
+    Step("the stores burst", lambda scene: scene.burst("stores"), _met),
     Step("research bursts", lambda scene: scene.burst("research"), _met),
     Step("a zone fails", lambda scene: scene.fail_zone(), _met),
     Step("a critical job", lambda scene: scene.critical(), _met),
@@ -79,7 +80,7 @@ async def run_script(
     """Every step, each with its decisions told as it ends."""
     outcomes = []
     for step in STEPS:
-        told = scene.story.lines
+        told = scene.lines
         began = time.monotonic()
         await step.act(scene)
         sight = await _until(scene, step)
@@ -92,7 +93,7 @@ async def run_script(
             tuple(shortfall(need) for need in sight.unmet),
         )
         outcomes.append(outcome)
-        fresh = scene.story.lines
+        fresh = scene.lines
         tell(outcome, fresh[: len(fresh) - len(told)])
         after(step)
     return outcomes

@@ -28,7 +28,7 @@ ROOMY = (112, 34)
 PICTURE = (118, 44)
 # Lines kept for decisions, however much is short: enough for a long one.
 LEAST_FEED = 4
-CLUSTER_COLOURS = ("bright_cyan", "bright_magenta", "bright_yellow")
+CLUSTER_COLOURS = ("bright_cyan", "bright_magenta", "bright_yellow", "bright_blue")
 ORDER = (CapacityType.BARE_METAL, CapacityType.RESERVED, CapacityType.ON_DEMAND, CapacityType.SPOT)
 DIM = "bright_black"
 
@@ -57,10 +57,11 @@ LEGEND = (
 # What the audience can press: key, action of the app, words, and words for a small terminal.
 KEYS = (
     ("1", "burst('payments')", "burst payments", "payments"),
-    ("2", "burst('web')", "burst web", "web"),
-    ("3", "burst('research')", "burst research", "research"),
-    ("c", "critical", "critical job", "critical"),
-    ("z", "fail_zone", "fail a zone", "fail zone"),
+    ("2", "burst('web')", "web", "web"),
+    ("3", "burst('research')", "research", "research"),
+    ("4", "burst('stores')", "stores", "stores"),
+    ("c", "critical", "critical job", "job"),
+    ("z", "fail_zone", "fail a zone", "zone"),
     ("d", "drain", "drain demand", "drain"),
     ("r", "reset", "reset", "reset"),
     ("q", "quit", "quit", "quit"),
@@ -74,6 +75,8 @@ class ClusterMoment:
     name: str
     connected: bool
     pods: tuple[tuple[str, int], ...]
+    shard: str = ""
+    """Where its operator is connected, if that is not where most are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,10 @@ class Moment:
     gone: tuple[SeenMachine, ...] = ()
     """Machines of zones that are down, as they were last seen; the shard no longer has them."""
     resetting: bool = False
-    address: str = ""
+    shards: tuple[tuple[str, str], ...] = ()
+    """(name, address), the one that shows its metrics first."""
     metrics: str = ""
+    coordinator: str = ""
 
 
 def screen(moment: Moment, width: int, height: int) -> RenderableType:
@@ -152,11 +157,12 @@ def header(moment: Moment, width: int, *, roomy: bool) -> list[Text]:
     total = len(sight.machines) + len(moment.gone)
     left = Text.assemble((" BigFleet ", "bold reverse"), f" {total} pretend machines")
     if roomy:
-        left.append(f", {len(moment.clusters)} clusters, 1 shard")
+        left.append(f", {len(moment.clusters)} clusters, {len(moment.shards)} shards")
     right = Text.assemble((f"{cents(sight.dollars)}/h", "bold"), "  ", standing)
     lines = [apart(left, right, width)]
     if roomy:
-        where = f" shard {moment.address} · metrics http://{moment.metrics}/metrics · decision {sight.cycle}"
+        dialled = "".join(f" {name} {address} ·" for name, address in moment.shards)
+        where = f"{dialled} coordinator {moment.coordinator} · http://{moment.metrics}/metrics"
         lines.append(Text(where, DIM, no_wrap=True, overflow="ellipsis"))
     return lines
 
@@ -173,7 +179,9 @@ def clusters(moment: Moment, *, roomy: bool) -> Table:
         mine = [machine for machine in moment.sight.machines if machine.cluster == cluster.name]
         needs = moment.sight.of(cluster.name)
         table.add_row(
-            Text(f"■ {cluster.name}", colours[cluster.name]),
+            Text(f"■ {cluster.name}", colours[cluster.name]).append(
+                f" on {cluster.shard}" if cluster.shard else "", DIM
+            ),
             ", ".join(f"{pods} {name}" for name, pods in cluster.pods if pods) or "none",
             f"{sum(need.wanted.get('cpu') for need in needs) / 1000:,.0f}",
             str(_count(mine, _S.CONFIGURED)),

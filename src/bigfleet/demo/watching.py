@@ -41,6 +41,8 @@ class SeenMachine:
     """The chance that it is interrupted within an hour."""
     serves: str = ""
     """Fingerprint of the need it was bound for."""
+    owned: bool = True
+    """Whether the shard that lists it may act on it."""
 
     @property
     def dollars(self) -> float:
@@ -214,6 +216,7 @@ def seen_machine(view: shardread_pb2.MachineView) -> SeenMachine:
         view.in_flight in ACQUISITIONS,
         machine.interruption_probability,
         view.assigned_fingerprint,
+        view.owned,
     )
 
 

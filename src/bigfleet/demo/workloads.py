@@ -1,4 +1,4 @@
-"""What the demonstration's three clusters run, after the archetypes of real fleets: sizes, priorities, penalties.
+"""What the demonstration's four clusters run, after the archetypes of real fleets: sizes, priorities, penalties.
 
 Numbers of pods only; which machines they get is the shard's business.
 """
@@ -71,8 +71,10 @@ TRAINING = Workload(
 SETTLEMENT = Workload(
     "settlement", 0, 0, {"cpu": "3500m", "memory": "8Gi"}, CRITICAL, 65536, 65536, requirements=(OWN_HALLS,)
 )
+# On a shard of its own that has machines for an ordinary day only.
+TILLS = Workload("tills", 4, 6, {"cpu": "3", "memory": "10Gi"}, SERVICE, 1024, 8192)
 CRITICAL_PODS = 28
-WORKLOADS = (CHECKOUT, STOREFRONT, NIGHTLY, TRAINING, SETTLEMENT)
+WORKLOADS = (CHECKOUT, STOREFRONT, NIGHTLY, TRAINING, SETTLEMENT, TILLS)
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class ClusterDemand:
 
     name: str
     workloads: tuple[Workload, ...]
+    shard: str = "main"
     pods: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,11 +125,12 @@ class ClusterDemand:
         return [each.need(self.pods[each.name]) for each in self.workloads if self.pods[each.name]]
 
 
-def three_clusters() -> tuple[ClusterDemand, ...]:
+def four_clusters() -> tuple[ClusterDemand, ...]:
     return (
         ClusterDemand("payments", (CHECKOUT, SETTLEMENT)),
         ClusterDemand("web", (STOREFRONT,)),
         ClusterDemand("research", (NIGHTLY, TRAINING)),
+        ClusterDemand("stores", (TILLS,), "edge"),
     )
 
 

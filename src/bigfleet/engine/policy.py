@@ -160,12 +160,10 @@ class Policy:
     shortfalls_reported: int = 100
 
     def __post_init__(self) -> None:
+        _refuse(self, "policy")
         for name in ("cycle_ns", "park_after_cycles", "reprobe_every_cycles", "reclaim_cap_window_ns"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"policy {name} is {getattr(self, name)}; it must be greater than 0")
-        for name in ("escalate_after_ns", "reclaim_grace_seconds", "reclaim_hold_ns", "max_actions_per_step"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"policy {name} is {getattr(self, name)}; it must be 0 or greater")
         if not 0.0 <= self.reclaim_cap_fraction <= 1.0:
             raise ValueError(f"policy reclaim_cap_fraction is {self.reclaim_cap_fraction}; it must be within 0 and 1")
         object.__setattr__(self, "idle_hold_by_provider", MappingProxyType(dict(self.idle_hold_by_provider)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -55,6 +56,7 @@ log = structlog.get_logger(__name__)
 
 SECOND = 1_000_000_000
 PUBLISH_SECONDS = 1.0
+SWITCH_SECONDS = 0.001
 SERVING_SECONDS = 0.1
 # The environment's way to switch the attribution probe on.
 PHASEDUMP = "BIGFLEET_PHASEDUMP"
@@ -172,6 +174,9 @@ class ShardProcess:
 
     async def _start(self) -> None:
         gc_tuning.while_starting()
+        # The engine's thread comes back from compiled code many times in a step, and would wait for the loop's usual
+        # 5 ms each time.
+        sys.setswitchinterval(SWITCH_SECONDS)
         await self.http.start()
         await self.server.start()
         self.parts.spawn(self.conductor.run())

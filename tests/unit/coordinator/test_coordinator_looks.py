@@ -6,7 +6,7 @@ from bigfleet.coordinator.core import commands as do
 from bigfleet.coordinator.core.leader import Leader
 from bigfleet.coordinator.core.ownership import owner_of
 from bigfleet.coordinator.core.policy import Policy
-from bigfleet.coordinator.core.records import Phase
+from bigfleet.coordinator.core.records import Phase, Selector, Transfer
 from bigfleet.coordinator.core.reports import LOOKS, TABLES, TRANSFERS, Report
 from bigfleet.coordinator.core.state import State
 
@@ -76,6 +76,29 @@ def test_shards_that_cannot_look_are_not_waited_for() -> None:
     fleet = Fleet("a", "b", capabilities=frozenset({TABLES, TRANSFERS}))
     fleet.report("a")
     assert fleet.report("b", unsure=3) == (0, 3)
+
+
+def test_a_shard_that_names_a_machine_moved_between_others_is_told_who_has_it() -> None:
+    fleet = Fleet("a", "b", "c")
+    tables = fleet.leader.state.tables
+    donor, recipient = tables.shards["a"].generation, tables.shards["b"].generation
+    wanted = Transfer("t", Phase.PROPOSED, donor, recipient, "p", selector=Selector("kind", "zone", 1), deadline=10**12)
+    fleet.leader.state.apply(do.Propose(wanted))
+    fleet.leader.state.apply(do.Release("t", ("m",), "p"))
+    had = tables.version(tables.shards["c"])
+    # c saw the machine relabelled, and its table is from before the transfer: to c the machine is still a's.
+    fleet.report("c", relabelled=(("p", "m", "a"),))
+    assert tables.version(tables.shards["c"]) > max(had, tables.transfers["t"].revision), "c needs a newer table"
+    assert list(tables.transfers) == ["t"], "the machine is b's; nothing pins it to a"
+    # With that table c has nothing left to name, and nobody waits for it.
+    told = tables.version(tables.shards["c"])
+    fleet.report("c", relabelled=(("p", "m", "a"),))
+    assert tables.version(tables.shards["c"]) == told, "told once is enough: reports cost no writes"
+    fleet.report("a", unsure=7)
+    look, _ = fleet.report("b")
+    fleet.report("b", looked=look)
+    fleet.report("c", looked=look)
+    assert fleet.report("a", unsure=7)[1] == 7
 
 
 def test_a_look_by_an_outdated_table_pins_nothing() -> None:

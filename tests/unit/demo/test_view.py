@@ -11,7 +11,7 @@ from bigfleet.demo.narrate import NANOSECONDS, Line
 from bigfleet.demo.scene import CLOUD_ZONES, demo_catalogue
 from bigfleet.demo.view import KEYS, PICTURE, ClusterMoment, Moment, keys, picture, screen
 from bigfleet.demo.watching import SeenMachine, SeenNeed, Sight
-from bigfleet.demo.workloads import CRITICAL_PODS, SETTLEMENT, three_clusters
+from bigfleet.demo.workloads import CRITICAL_PODS, SETTLEMENT, four_clusters
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.machine import CapacityType, MachineState
 from bigfleet.model.resources import Resources
@@ -39,7 +39,7 @@ MOMENT = Moment(
     met=False,
     clusters=(ClusterMoment("web", True, (("storefront", 9), ("idle", 0))),),
     lines=(Line(8 * NANOSECONDS, "bought something"),),
-    address="127.0.0.1:1",
+    shards=(("main", "127.0.0.1:1"), ("edge", "127.0.0.1:2")),
 )
 
 
@@ -131,7 +131,7 @@ def test_any_screen_fits_and_cuts_no_decision() -> None:
     moment = replace(
         MOMENT,
         sight=Sight(7, 1, crowd, short),
-        clusters=tuple(ClusterMoment(name, True, wants) for name in ("payments", "web", "research")),
+        clusters=tuple(ClusterMoment(name, True, wants) for name in ("payments", "web", "research", "stores")),
         lines=told,
         down=("eu-west-1a",),
     )
@@ -156,7 +156,7 @@ def test_met_needs_every_need_satisfied_and_every_machine_there() -> None:
 
 
 def test_demand_rests_bursts_and_ends() -> None:
-    payments, _web, research = three_clusters()
+    payments, _web, research, _stores = four_clusters()
     at_rest = research.total
     assert research.resting and research.burst() > 0 and not research.resting
     research.rest()
@@ -168,7 +168,7 @@ def test_demand_rests_bursts_and_ends() -> None:
 
 
 def test_every_need_is_one_a_shard_accepts() -> None:
-    for cluster in three_clusters():
+    for cluster in four_clusters():
         cluster.burst()
         rollup = capacity_pb2.ClusterCapacityNeeds(
             cluster_id=cluster.name, timestamp_unix_nanos=1, needs=cluster.needs()
@@ -180,5 +180,5 @@ def test_every_need_is_one_a_shard_accepts() -> None:
 def test_the_fleet_has_every_kind_of_capacity_in_several_zones() -> None:
     offerings = demo_catalogue().offerings
     assert {offering.capacity_type for offering in offerings} == set(CapacityType) - {CapacityType.UNSPECIFIED}
-    assert {zone for offering in offerings for zone in offering.zones} == {"hall-a", "hall-b", *CLOUD_ZONES}
+    assert {zone for offering in offerings for zone in offering.zones} == {"hall-a", "hall-b", "edge-1", *CLOUD_ZONES}
     assert 100 <= demo_catalogue(quick=True).size <= 200

@@ -17,6 +17,10 @@ from bigfleet.engine.policy import IdleHold, Placement, Policy, RollupGuard, Vic
         lambda value: Policy(guard=RollupGuard(retain_fraction=value)),
         lambda value: Policy(placement=Placement(risk_limit=value)),
         lambda value: Policy(reclaim_cap_fraction=value),
+        lambda value: Policy(reclaim_hold_ns=value),
+        lambda value: Policy(same_candidates=value),
+        lambda value: Policy(max_actions_per_step=value),
+        lambda value: Policy(shortfalls_reported=value),
     ],
 )
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])

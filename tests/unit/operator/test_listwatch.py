@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -196,3 +199,74 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_is_not() -
     async with watching([stream(broken, event("ADDED", "a", 1), bookmark(3, end=True))]) as (heard, _, watch):
         await until(lambda: heard.names == {"a"})
         assert watch.undecodable == 1
+
+
+async def test_what_cannot_be_read_any_more_is_kept_over_a_new_list_until_it_is_deleted() -> None:
+    broken = {"metadata": {"name": "a", "resourceVersion": "4"}, "spec": {"taints": 5}}
+    answers = [
+        stream(event("ADDED", "a", 1), bookmark(3, end=True), expired()),
+        stream(json.dumps({"type": "ADDED", "object": broken}).encode() + b"\n", bookmark(5, end=True)),
+        stream(json.dumps({"type": "DELETED", "object": broken}).encode() + b"\n", event("ADDED", "b", 9)),
+    ]
+    async with watching(answers) as (heard, _, __):
+        await until(lambda: heard.names == {"b"})
+        assert heard.events == [("seen", "a"), ("gone", "a"), ("seen", "b")]
+
+
+async def test_a_first_list_is_handed_on_as_it_comes_and_is_complete_only_at_its_end() -> None:
+    """A quarter of a million objects must not wait in memory for the last of them."""
+
+    async def never_ends(_: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for chunk in (event("ADDED", "a", 1), event("ADDED", "b", 2)):
+            writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+        await writer.drain()
+        await asyncio.sleep(3600)
+
+    async with watching([never_ends]) as (heard, _, watch):
+        await until(lambda: heard.names == {"a", "b"})
+        assert not watch.complete.is_set()
+
+
+async def test_a_token_that_expired_is_read_again_from_its_file_and_nothing_is_withdrawn(tmp_path: Path) -> None:
+    """Kubernetes renews a token in its file; a server that no longer takes the old one ends the watch with 401."""
+    token = tmp_path / "token"
+    token.write_text("old")
+    accepted = "old"
+    refused = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted, refused
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            parameters = {key: values[0] for key, values in parse_qs(urlsplit(head.split(" ")[1]).query).items()}
+            if f"Bearer {accepted}\r\n" not in head:
+                refused += 1
+                await reply(401, {"code": 401, "reason": "Unauthorized", "message": "expired"})(parameters, writer)
+            elif "sendInitialEvents" in parameters:
+                await stream(event("ADDED", "a", 1), bookmark(3, end=True))(parameters, writer)
+                accepted = "new"
+            else:
+                assert parameters["resourceVersion"] == "3", "the watch goes on where it stood"
+                await stream(event("ADDED", "b", 4))(parameters, writer)
+                await asyncio.sleep(3600)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    at = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = Client(Access(at, ssl.create_default_context(), token_file=token), qps=1000)
+    heard = Heard()
+    watch = ListWatch(client, "/api/v1/nodes", Node, heard)
+    running = asyncio.create_task(watch.run())
+    try:
+        await until(lambda: refused >= 2)
+        assert heard.events == [("seen", "a")]
+        token.write_text("new")
+        os.utime(token, ns=(1, 1))
+        await until(lambda: heard.names == {"a", "b"})
+        assert heard.events == [("seen", "a"), ("seen", "b")]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client.close()
+        server.close()

@@ -34,7 +34,7 @@ def machines(run: Simulation, zone: str = "") -> list[float]:
         ("do: provider-outage", lambda run: run.sites[0].ports["sim"].out),
         ("do: rate-limit, per_second: 1", lambda run: run.sites[0].ports["sim"]._bucket is not None),
         ("do: operator-disconnect", lambda run: run.sites[0].members["web"].cut),
-        ("do: empty-roll-up", lambda run: run.sites[0].members["web"].says.mute),
+        ("do: empty-roll-up", lambda run: run.sites[0].members["web"].says._nonsense is not None),
         ("do: stockout, offer: rented", lambda run: bool(run.sites[0].ports["sim"].provider.cloud.faults.rules)),
         ("do: zone-loss, zone: zone-a", lambda run: not machines(run, "zone-a")),
     ],

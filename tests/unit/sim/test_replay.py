@@ -66,6 +66,17 @@ def test_the_replay_runs_and_costs_something(tmp_path: Path) -> None:
     assert finished.summary["dollars"]["total"] > 0
 
 
+def test_every_pod_of_a_history_gets_a_node_unless_the_map_asks_for_sums(tmp_path: Path) -> None:
+    """Three pods of five cores need three machines of eight, although sixteen cores are enough on paper."""
+    csv = "submit,run,cores,ram,gpus,tier,queue,n\n2026-01-31T08:00:00+00:00,,5,4,,silver,Team A,3\n"
+    mapping = MAP.replace("m6i.4xlarge", "m6i.2xlarge")
+    running = {
+        said: library.play(replay_csv(*files(tmp_path, csv, mapping + said))).summary["pods"]["running"]
+        for said in ("", "operator: placement\n", "operator: reference\n")
+    }
+    assert running == {"": 3, "operator: placement\n": 3, "operator: reference\n": 2}
+
+
 def test_what_if_changes_prices_and_policy(tmp_path: Path) -> None:
     scenario = replay_csv(*files(tmp_path))
     dear = what_if(scenario, prices={"box": 10.0}, changes={"reclaim_hold": 5 * SECOND})

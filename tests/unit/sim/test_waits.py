@@ -11,6 +11,7 @@ from bigfleet.sim.world.simulation import Simulation
 WORLD = """\
 name: eights
 description: Pods of five cores on machines of eight.
+operator: reference
 duration: 1h
 shapes: {five: {resources: {cpu: 5, memory: 8Gi}, priority: 1000000}}
 fleets: [{pace: quick, offers: [{name: eight, instance_type: m6i.2xlarge, slots: 60}]}]

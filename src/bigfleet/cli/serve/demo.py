@@ -50,7 +50,7 @@ def demo(
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Watch BigFleet run a small fleet: a shard, a provider and three clusters, all on this machine.
+    """Watch BigFleet run a small fleet: a coordinator, two shards, a provider and four clusters, all here.
 
     None of the machines exist; every decision is real. Keys: 1, 2, 3 burst a cluster, c sends a critical job, z fails a
     zone, d drains demand, r resets, q quits. With --once the exit code is 1 if demand was not met.

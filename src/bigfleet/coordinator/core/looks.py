@@ -48,6 +48,8 @@ class Looks:
         found: list[do.Command] = []
         if report.relabelled and report.version >= self._tables.meta.fleet_version:
             found.append(do.Pin(report.relabelled, self._tables.meta.fleet_version))
+        if any(self._untold(shard, provider, id) for provider, id, _ in report.relabelled):
+            found.append(do.Vouch(shard.id))
         self._ask(shard.generation, report.unsure)
         return [*found, *self._over()] if self._open else found
 
@@ -103,6 +105,14 @@ class Looks:
                 self._looks[asking].revision = tables.meta.revision
                 found.append(do.Vouch(tables.generations[asking].id))
         return found
+
+    def _untold(self, shard: Shard, provider: str, machine: str) -> bool:
+        """Whether a transfer between others holds the machine, of which no table for this shard tells.
+
+        It would go on naming the machine, which nobody can pin, and everybody's looks would wait for it.
+        """
+        held = self._tables.holding(provider, machine)
+        return held is not None and held.revision > self._tables.version(shard)
 
     def _looked(self, generation: int) -> int:
         """The last look of a shard that had nothing to name; of one that is gone or cannot look, whatever is wanted."""

@@ -51,7 +51,7 @@ class PlacementRules(NamedTuple):
 @view
 class Turns(View):
     """`may`: may acquire; `able`: may preempt; `key`: the label column of its domains, -1 without; `next`: the next
-    plain turn of its cluster; `uni`, `unis`: its stretch of `Universes`."""
+    plain turn of its cluster; `uni`, `unis`: its stretch of `Universes`; `on_coming`: turns in the order of P16."""
 
     entry: I4
     cluster: I4
@@ -70,6 +70,7 @@ class Turns(View):
     next: I4
     uni: I4
     unis: I4
+    on_coming: I4
 
 
 @view

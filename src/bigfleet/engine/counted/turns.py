@@ -175,7 +175,19 @@ def take_turns(
     size = len(domains)
     uni: Universes = made_with(Universes, 2 * size + 4 * len(catalog.domain_texts) + 64)
     uni.dom[:size], uni.units[:size] = domains, units
+    t.on_coming[:count] = _alone_first(w, t, q, tokens, count)
     return t, q, uni, tokens
+
+
+def _alone_first(
+    w: World, t: Turns, q: Portions, tokens: dict[int, frozenset[str]], count: int
+) -> NDArray[np.int64] | NDArray[np.int32]:
+    """Turns as they place on what is coming: among equals by precedence those with tokens first (P16)."""
+    if not tokens:
+        return np.arange(count)
+    shares = np.ones(count, bool)
+    shares[q.turn[list(tokens)]] = False
+    return np.lexsort((np.arange(count), shares, w.p.precedence[t.prof[:count]]))
 
 
 def _on_one_host(t: Turns, q: Portions, turn: int, runs: bool, tokens: dict[int, frozenset[str]]) -> None:

@@ -2,14 +2,15 @@
 
 A list is read completely (streamed where the server can, in pages where it cannot) before it takes the place of what
 was known; then the watch goes on from there. A watch that ends is resumed where it stood; one the server has forgotten
-(410) is listed anew beside what is known, which stays until the new list is whole.
+(410) is listed anew beside what is known, which stays until the new list is whole. A first list is handed on as it
+comes, because nobody acts before it is complete; of a later one only what changed is held until it is whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -58,6 +59,14 @@ class _Page(msgspec.Struct):
 
 class _Head(msgspec.Struct):
     metadata: ObjectMeta
+
+
+class _Listing(Generic[K]):
+    """A list while it is read: what it holds that is not known yet, and what is known and it has not named so far."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.fresh: dict[str, K] = {}
+        self.unnamed = set(known)
 
 
 class _ExpiredError(Exception):
@@ -126,18 +135,17 @@ class ListWatch(Generic[K]):
                     raise
                 # A server that cannot, or may not, stream a list says so; 403 will be said again by the pages.
                 self._streams_lists = False
-        found: dict[str, K] = {}
+        listing: _Listing[K] = _Listing(self._known)
         token, version = "", ""
         while True:
             parameters = {"limit": str(PAGE), **({"continue": token} if token else {})}
             page = msgspec.json.decode(await self._client.get(self._path, parameters), type=_Page)
             for raw in page.items:
-                if (item := self._decoded(raw)) is not None:
-                    found[key_of(item)] = item
+                self._listed(listing, raw)
             version, token = page.metadata.resource_version, page.metadata.continue_
             if not token:
                 break
-        await self._swap(found, version)
+        await self._swap(listing, version)
 
     async def _list_by_watching(self) -> None:
         parameters = {
@@ -147,40 +155,59 @@ class ListWatch(Generic[K]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
         }
-        found: dict[str, K] = {}
+        listing: _Listing[K] = _Listing(self._known)
+        heard = 0
         async with self._client.stream(self._path, parameters) as lines:
             async for line in lines:
                 event = _LINES.decode(line)
                 if event.type == "BOOKMARK":
                     head = _HEADS.decode(event.object).metadata
                     if head.annotations.get(_FINISHED_INITIAL) == "true":
-                        await self._swap(found, head.resource_version)
+                        await self._swap(listing, head.resource_version)
                         # The same stream goes on as the watch.
                         async for later in lines:
                             await self._take(later)
                         return
                 elif event.type == "ERROR":
                     raise _error(event.object)
-                elif (item := self._decoded(event.object)) is not None:
-                    if event.type == "DELETED":
-                        found.pop(key_of(item), None)
-                    else:
-                        found[key_of(item)] = item
+                elif event.type == "DELETED":
+                    key = _name_of(event.object)
+                    listing.fresh.pop(key, None)
+                    if key in self._known:
+                        listing.unnamed.add(key)
+                else:
+                    self._listed(listing, event.object)
+                    heard += 1
+                    if heard % AT_ONCE == 0:
+                        await asyncio.sleep(0)
         raise UnreachableError("the stream ended before the list was complete")
 
-    async def _swap(self, found: dict[str, K], version: str) -> None:
+    def _listed(self, listing: _Listing[K], raw: msgspec.Raw) -> None:
+        """One object of a list that is being read."""
+        item = self._decoded(raw)
+        # What was readable before it changed is still there, though nobody can say how it looks now.
+        key = _name_of(raw) if item is None else key_of(item)
+        listing.unnamed.discard(key)
+        if item is None or self._known.get(key) == item.metadata.resource_version:
+            return
+        if self.complete.is_set():
+            listing.fresh[key] = item
+        else:
+            self._hand_on(key, item)
+
+    def _hand_on(self, key: str, item: K) -> None:
+        self._known[key] = item.metadata.resource_version
+        self._sink.seen(item)
+
+    async def _swap(self, listing: _Listing[K], version: str) -> None:
         """The new list takes the place of what was known. What is gone is told last: a roll-up in between may only
         ask for too much."""
-        gone = [key for key in self._known if key not in found]
-        told = 0
-        for key, item in found.items():
-            if self._known.get(key) != item.metadata.resource_version:
-                self._known[key] = item.metadata.resource_version
-                self._sink.seen(item)
-                told += 1
-                if told % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-        for key in gone:
+        for told, (key, item) in enumerate(listing.fresh.items(), 1):
+            self._hand_on(key, item)
+            if told % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        # In the order in which they came, so that the same histories are told alike.
+        for key in [key for key in self._known if key in listing.unnamed]:
             del self._known[key]
             self._sink.gone(key)
         self._version = version
@@ -215,17 +242,15 @@ class ListWatch(Generic[K]):
         if event.type == "BOOKMARK":
             self._version = _HEADS.decode(event.object).metadata.resource_version
             return
-        item = self._decoded(event.object)
-        if item is None:
-            return
-        key = key_of(item)
         if event.type == "DELETED":
+            head = _HEADS.decode(event.object)
+            key = key_of(head)
             if self._known.pop(key, None) is not None:
                 self._sink.gone(key)
-        else:
-            self._known[key] = item.metadata.resource_version
-            self._sink.seen(item)
-        self._version = item.metadata.resource_version
+            self._version = head.metadata.resource_version
+        elif (item := self._decoded(event.object)) is not None:
+            self._hand_on(key_of(item), item)
+            self._version = item.metadata.resource_version
         self.on_event("event")
 
     def _decoded(self, raw: msgspec.Raw) -> K | None:

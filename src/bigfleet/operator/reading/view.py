@@ -7,15 +7,15 @@ Decides nothing and asks nobody.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
-from datetime import datetime
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bigfleet.crd.capacity_request import CapacityRequest
-from bigfleet.crd.metadata import ObjectMeta
-from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL, machine_label
+from bigfleet.model.names import MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL, machine_label
 from bigfleet.model.penalty import PINNED, bucket_for
 from bigfleet.model.profile import Profile
 from bigfleet.operator.core.mirror.facts import (
@@ -33,16 +33,15 @@ from bigfleet.operator.core.mirror.facts import (
 from bigfleet.operator.kube.listwatch import key_of
 from bigfleet.operator.kube.objects import Budget, Node, Pod
 from bigfleet.operator.reading.amounts import pod_requests
+from bigfleet.operator.reading.links import DEFAULT_SCHEDULER, FINISHED, instant, owned_by_pod, request_of
 from bigfleet.operator.reading.profiles import Meaning, MeaningError, meaning_of
 from bigfleet.operator.reading.shapes import budget_seen, node_seen, origin_of, pod_shape, request_shape, standing
 from bigfleet.operator.reading.volumes import Volumes, claims_of
 from bigfleet.operator.reading.wishes import wish_of
 
-REQUEST_ANNOTATION = f"{API_GROUP}/capacity-request"
-DEFAULT_SCHEDULER = "default-scheduler"
-FINISHED = ("Succeeded", "Failed")
 ACKNOWLEDGED = "Acknowledged"
 _INTERNED = 20_000
+_T = TypeVar("_T")
 
 # kind, key, uid, reason, message: somebody should be told, through an Event.
 Notice = Callable[[str, str, str, str, str], None]
@@ -56,7 +55,6 @@ class PodEntry(Struct):
     origin: Origin
     terminating: bool
     shape: PodShape
-    own: Meaning
     seen: PodSeen | None = None
 
 
@@ -85,8 +83,11 @@ class ClusterView:
         self._others: dict[str, str] = {}
         self._on_node: dict[str, set[str]] = {}
         self._requests: dict[str, tuple[str, Meaning]] = {}
-        self._asked: dict[str, dict[str, Meaning]] = {}
+        # Requests by what they are called in the mirror: nearly always one, so no dictionary each.
+        self._asked: dict[str, tuple[str, ...]] = {}
+        # Pods of one template share one of each.
         self._shapes: dict[PodShape, PodShape] = {}
+        self._meanings: dict[Meaning, Meaning] = {}
         self._told: set[str] = set()
         self._told_nodes: dict[str, tuple[str, NodeSeen]] = {}
         self._by_label: dict[str, str] = {}
@@ -148,9 +149,9 @@ class ClusterView:
         entry.seen = PodSeen(
             uid=uid,
             shape=entry.shape,
-            node=standing(pod),
+            node=entry.node or standing(pod),
             since=instant(pod.metadata.creation_timestamp),
-            request="" if entry.origin is Origin.DAEMON else _request_of(pod),
+            request="" if entry.origin is Origin.DAEMON else request_of(pod),
             nominated=pod.status.nominated_node_name,
             terminating=entry.terminating,
         )
@@ -212,16 +213,16 @@ class ClusterView:
             self._tell_pod(pod, "NotUnderstood", str(error))
             return None
         asked = self._asked.get(f"pod:{meta.uid}")
-        meaning = next(iter(asked.values())) if asked else own
+        meaning = self._requests[asked[0]][1] if asked else own
         # Attached volumes take room on the node and are nothing a fleet could be asked for.
         shape = pod_shape(pod, meaning, requests + self.volumes.attached_by(pod), self.volumes.terms(pod))
         shape = before.shape if before is not None and before.shape == shape else self._interned(shape)
-        return PodEntry(meta.uid, pod.spec.node_name, origin_of(pod), meta.deletion_timestamp is not None, shape, own)
+        # Very many pods share few names of nodes.
+        node = sys.intern(pod.spec.node_name)
+        return PodEntry(meta.uid, node, origin_of(pod), meta.deletion_timestamp is not None, shape)
 
     def _interned(self, shape: PodShape) -> PodShape:
-        if len(self._shapes) > _INTERNED:
-            self._shapes.clear()
-        return self._shapes.setdefault(shape, shape)
+        return _shared(self._shapes, shape)
 
     def _leave(self, key: str, node: str) -> None:
         there = self._on_node.get(node)
@@ -237,7 +238,7 @@ class ClusterView:
         if self._namespaces and meta.namespace not in self._namespaces:
             return
         try:
-            meaning = meaning_of(request.spec, meta.namespace, keep_off=self._keep_off)
+            meaning = _shared(self._meanings, meaning_of(request.spec, meta.namespace, keep_off=self._keep_off))
         except MeaningError as error:
             if key not in self.inexpressible:
                 self._notice("CapacityRequest", key, meta.uid, "NotExpressible", str(error))
@@ -249,14 +250,17 @@ class ClusterView:
             self.unacknowledged.pop(key, None)
         else:
             self.unacknowledged[key] = meta.uid
-        name = _owner(meta) or key
+        name = owned_by_pod(meta) or key
         known = self._requests.get(key)
         if known == (name, meaning):
             return
         if known is not None and known[0] != name:
             self._withdraw(key, known[0])
+            self._retell_request(known[0])
         self._requests[key] = (name, meaning)
-        self._asked.setdefault(name, {})[key] = meaning
+        asked = self._asked.get(name, ())
+        if key not in asked:
+            self._asked[name] = (*asked, key)
         self._adopt(name, meaning)
         self._retell_request(name)
 
@@ -269,9 +273,10 @@ class ClusterView:
             self._retell_request(known[0])
 
     def _withdraw(self, key: str, name: str) -> None:
-        asked = self._asked.get(name, {})
-        asked.pop(key, None)
-        if not asked:
+        left = tuple(each for each in self._asked.get(name, ()) if each != key)
+        if left:
+            self._asked[name] = left
+        else:
             self._asked.pop(name, None)
 
     def _adopt(self, name: str, meaning: Meaning) -> None:
@@ -294,7 +299,8 @@ class ClusterView:
                 self._told.discard(name)
                 self._tell(RequestGone(name))
             return
-        key, meaning = next(iter(asked.items()))
+        key = asked[0]
+        meaning = self._requests[key][1]
         entry = self.pods.get(self._by_uid.get(name.removeprefix("pod:"), "")) if name.startswith("pod:") else None
         if entry is None:
             shape = self._interned(request_shape(key.partition("/")[0], meaning))
@@ -389,21 +395,8 @@ class ClusterView:
         self._notice("Pod", key_of(pod), pod.metadata.uid, reason, message)
 
 
-def instant(timestamp: str | None) -> int:
-    """Unix nanoseconds of a Kubernetes timestamp; 0 without one."""
-    if not timestamp:
-        return 0
-    return int(datetime.fromisoformat(timestamp).timestamp()) * 1_000_000_000
-
-
-def _owner(meta: ObjectMeta) -> str:
-    """The mirror's name of a request that belongs to one pod."""
-    for owner in meta.owner_references:
-        if owner.kind == "Pod":
-            return f"pod:{owner.uid}"
-    return ""
-
-
-def _request_of(pod: Pod) -> str:
-    named = pod.metadata.annotations.get(REQUEST_ANNOTATION, "")
-    return f"{pod.metadata.namespace}/{named}" if named else f"pod:{pod.metadata.uid}"
+def _shared(kept: dict[_T, _T], given: _T) -> _T:
+    """The one that stands for all that are equal to it."""
+    if len(kept) > _INTERNED:
+        kept.clear()
+    return kept.setdefault(given, given)

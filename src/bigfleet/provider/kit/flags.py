@@ -28,6 +28,7 @@ class Flags:
     state: str = ""
     reconcile_interval: float = 120.0
     metrics_addr: str = DEFAULT_METRICS_ADDR
+    reflection: bool = True
     base_user_data: str = ""
     bootstrap_hook: str = "/opt/bigfleet/bootstrap"
     transition_timeout: float = 0.0
@@ -63,7 +64,7 @@ def parse_flags(
     add("--state", default="", metavar="FILE", help="SQLite state file; without one nothing survives a restart")
     add("--reconcile-interval", type=duration, default=120.0, help="how often to describe again; 0 is never (2m)")
     add("--metrics-addr", default=DEFAULT_METRICS_ADDR, help="HTTP metrics and health; empty is off (:9090)")
-    add("--reflection", nargs="?", help="accepted and ignored: reflection is not served, the contract is in proto/")
+    add("--reflection", type=_switch, nargs="?", default=True, const=True, help="tell tools what is served here (true)")
     add("--base-user-data", default="", metavar="FILE", help="first-boot user data of every host")
     add("--bootstrap-hook", default="/opt/bigfleet/bootstrap", help="what configuring runs in the host")
     add("--transition-timeout", type=duration, default=0.0, help="one timeout for all transitions (per kind)")
@@ -76,7 +77,6 @@ def parse_flags(
     if add_flags is not None:
         add_flags(parser)
     values = vars(parser.parse_args(argv))
-    values.pop("reflection")
     tls = TlsFiles(*(str(values.pop(f"tls_{name}")) for name in ("cert", "key", "ca")))
     known = {name: values.pop(name) for name in Flags.__dataclass_fields__ if name in values}
     return Flags(**known, tls=tls, extra=values)
@@ -88,6 +88,12 @@ def duration(text: str) -> float:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 250ms, 30s, 2m, 1h or 0")
     return found / UNITS["s"]
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
 
 
 def _count(text: str) -> int:

@@ -26,7 +26,7 @@ from bigfleet.provider.kit.runtime import Options, Runtime
 from bigfleet.provider.kit.servicer import SERVICE, ProviderServicer
 from bigfleet.provider.kit.sqlite_store import SqliteStore
 from bigfleet.provider.kit.store import MemoryStore, Store, StoreError
-from bigfleet.transport import Server, TransportError
+from bigfleet.transport import Server, TransportError, reflection
 from bigfleet.transport.address import is_local
 from bigfleet.transport.certificate_watch import CertificateWatch
 from bigfleet.transport.endpoints import HttpEndpoints
@@ -36,6 +36,7 @@ from bigfleet.transport.process import run_until_signal
 log = structlog.get_logger(__name__)
 
 STOP_GRACE = 5.0
+HEALTH = "grpc.health.v1.Health"
 # What the person at the command line can mend: told in one sentence, without a traceback.
 _REFUSED = (TransportError, OfferingError, InstanceError, StoreError)
 Build = Callable[[Flags], Provider]
@@ -92,6 +93,8 @@ class ProviderProcess:
         )
         self._watching: asyncio.Task[None] | None = None
         self.server.grpc.add_generic_rpc_handlers((ProviderServicer(self.runtime).handler(),))
+        if flags.reflection:
+            reflection.serve(self.server.grpc, (SERVICE, HEALTH))
 
     @property
     def address(self) -> str:

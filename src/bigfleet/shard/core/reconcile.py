@@ -29,14 +29,13 @@ from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
 from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURED, CREATING, DRAINING, FAILED, IDLE, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
-from bigfleet.shard.core.state.operations import Operation
+from bigfleet.shard.core.state.operations import INTERRUPTION, Operation
 from bigfleet.shard.core.state.state import ShardState
 
 TIMER = "list"
 
 # A drain because of a notice begins so long before the host goes, which is what spot markets give.
 NOTICE = 120 * SECOND
-INTERRUPTION = "provider.interruption"
 
 _ID = attrgetter("id")
 _REREAD_AFTER = SECOND

@@ -150,7 +150,7 @@ class RollupDecoder:
             aggregate = dict(_units(number, "aggregate_resources", need.aggregate_resources))
             min_unit = dict(_units(number, "min_unit", need.min_unit))
             group = _text(f"needs[{number}].group", need.group, limits.GROUP_BYTES)
-            rows.append(_row(_profile(number, need), group, aggregate, min_unit, units_of(need)))
+            rows.append(_row(profile_of(number, need), group, aggregate, min_unit, units_of(need)))
         return _rollup(rows, message, placement), message.timestamp_unix_nanos
 
     def _walked(self, body: bytes, placement: bool) -> tuple[Rollup, int]:
@@ -241,7 +241,7 @@ class RollupDecoder:
 
     def _constraint(self, number: int, key: bytes) -> tuple[Profile, str]:
         need = capacity_pb2.CapacityNeed.FromString(key)
-        made = (_profile(number, need), _text(f"needs[{number}].group", need.group, limits.GROUP_BYTES))
+        made = (profile_of(number, need), _text(f"needs[{number}].group", need.group, limits.GROUP_BYTES))
         self._constraints.keep(key, made)
         return made
 
@@ -293,7 +293,7 @@ def _rollup(rows: list[_Row], message: capacity_pb2.ClusterCapacityNeeds, placem
     )
 
 
-def _profile(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
+def profile_of(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
     where = f"needs[{row}]"
     _limit(f"{where}.requirements are", len(need.requirements), limits.REQUIREMENTS)
     _limit(f"{where}.requirements have values", sum(len(e.values) for e in need.requirements), limits.VALUES)

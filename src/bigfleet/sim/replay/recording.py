@@ -31,7 +31,7 @@ from bigfleet.shard.recording.format import RecordedStep, read_recording
 from bigfleet.sim.document.document import Amounts, DocumentError, Dollars, Labels, Nanoseconds
 from bigfleet.sim.document.text import label
 from bigfleet.sim.replay.recorded_policy import changed, settings_of
-from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, Scenario, ShardSettings
+from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, OperatorKind, Scenario, ShardSettings
 from bigfleet.sim.scenario.shapes import (
     Colocation,
     Match,
@@ -116,6 +116,7 @@ def scenario_of(path: Path) -> Scenario:
     names: dict[tuple[str, str], str] = {}
     levels: list[Level] = []
     current: dict[tuple[str, str], int] = {}
+    said: dict[str, OperatorKind] = {}
     began = last = 0
     policy = Policy.production()
     for recorded in _steps(path):
@@ -126,6 +127,7 @@ def scenario_of(path: Path) -> Scenario:
                 machines.setdefault(id, (shape, state, cluster))
         for rollup in recorded.demand.rollups if recorded.demand is not None else ():
             levels += _levels(rollup, recorded.now - began, shapes, names, current)
+            said[rollup.cluster] = OperatorKind.PLACEMENT if rollup.counted is not None else OperatorKind.REFERENCE
     if not machines:
         raise DocumentError(f"{path}: names no machine; record a shard that has listed its provider")
     clusters = sorted({level.cluster for level in levels} | {c for _, _, c in machines.values() if c})
@@ -134,7 +136,7 @@ def scenario_of(path: Path) -> Scenario:
         description=f"What {path.name} recorded, replayed in closed loop.",
         duration=Nanoseconds(-(-(last - began + 10 * MINUTE) // MINUTE) * MINUTE),
         fleets=tuple(_fleets(machines)),
-        clusters=tuple(ClusterSpec(name=name) for name in clusters or ["cluster"]),
+        clusters=tuple(ClusterSpec(name=name, operator=said.get(name)) for name in clusters or ["cluster"]),
         shapes=shapes,
         workloads=(Levels(name="recorded", levels=tuple(levels)),) if levels else (),
         policy=settings_of(policy),

@@ -15,7 +15,7 @@ from typing import Any
 from bigfleet.sim.document.document import DocumentError, Nanoseconds, compose, item, placed, read, text_of
 from bigfleet.sim.replay.job_table import Job, JobTable, read_jobs
 from bigfleet.sim.scenario.expectations import Expectation
-from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, PolicySettings, Scenario, Sharding
+from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, OperatorKind, PolicySettings, Scenario, Sharding
 from bigfleet.sim.scenario.shapes import PodShape
 from bigfleet.sim.scenario.supply import Fleet, priced_as
 from bigfleet.sim.scenario.workloads import Trace, TraceJob
@@ -33,6 +33,7 @@ class ReplayMapping(JobTable):
     name: str = item("the scenario's name", default="replay")
     tail: Nanoseconds = item("how long to go on after the last arrival", default=Nanoseconds(HOUR))
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())
+    operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.PLACEMENT)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)
     expect: tuple[Expectation, ...] = item("what must hold at the end", default=())
 
@@ -73,6 +74,7 @@ def replay_csv(csv_path: Path, mapping_path: Path) -> Scenario:
             workloads=(Trace(name="history", jobs=tuple(jobs)),),
             expect=mapping.expect,
             policy=mapping.policy,
+            operator=mapping.operator,
             baseline=mapping.baseline,
             trace=Detail.MACHINES if duration <= TOLD_IN_FULL else Detail.HOURLY,
         )

@@ -177,7 +177,7 @@ class Scenario:
     shards: int = item("how many, where clusters share them: clusters and offers are dealt out", default=1, low=1)
     coordinator: CoordinatorSpec | None = item("moves machines between shards that share clusters", default=None)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)
-    operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.REFERENCE)
+    operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.PLACEMENT)
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())
     shard: ShardSettings = item("the shard's settings", default=ShardSettings())
     network: Network = item("message delays", default=Network())

@@ -15,7 +15,15 @@ from bigfleet.engine.policy import drain_grace_seconds
 from bigfleet.sim.document.document import Amounts, Dollars, Nanoseconds
 from bigfleet.sim.scenario import steps as do
 from bigfleet.sim.scenario.expectations import Converged, Expectation, NothingLeaked
-from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, PolicySettings, Preset, Scenario, ShardSettings
+from bigfleet.sim.scenario.scenario import (
+    ClusterSpec,
+    Detail,
+    OperatorKind,
+    PolicySettings,
+    Preset,
+    Scenario,
+    ShardSettings,
+)
 from bigfleet.sim.scenario.shapes import Colocation, PodShape, SpreadSpec
 from bigfleet.sim.scenario.supply import Fleet, Market, Offer, Pace, Pacing
 from bigfleet.sim.scenario.workloads import Deployment, Workload
@@ -43,6 +51,8 @@ def random_scenario(seed: int) -> Scenario:
     steps = tuple(_step(dice, workloads, names, fleet) for _ in range(count))
     policy = PolicySettings(preset=dice.choice([Preset.LIBRARY, Preset.PRODUCTION]))
     shard = ShardSettings(drain_after_grace=dice.random() < 0.3)
+    kinds = list(OperatorKind)
+    clusters = tuple(replace(cluster, operator=dice.choice(kinds)) for cluster in clusters)
     return Scenario(
         name=f"fuzz-{seed}",
         description="A random scenario.",

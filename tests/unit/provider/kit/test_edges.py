@@ -122,8 +122,8 @@ def test_flags_have_the_documented_defaults_and_both_spellings() -> None:
     assert kit.parse_flags(["--listen", "127.0.0.1:1"]).addr == kit.parse_flags(["--addr=127.0.0.1:1"]).addr
     assert kit.parse_flags(["--reconcile-interval", "90s"]).reconcile_interval == 90.0
     assert kit.parse_flags(["--transition-timeout=2s"]).timeouts(kit.Timeouts()) == kit.Timeouts(2, 2, 2, 2)
-    # Reflection is not served; manifests that ask for it still start.
-    assert kit.parse_flags(["--reflection=false"]) == kit.parse_flags(["--reflection"]) == flags
+    assert kit.parse_flags(["--reflection"]) == kit.parse_flags(["--reflection=true"]) == flags and flags.reflection
+    assert not kit.parse_flags(["--reflection=false"]).reflection
 
 
 def test_an_author_can_add_flags() -> None:
@@ -131,7 +131,7 @@ def test_an_author_can_add_flags() -> None:
     assert flags.extra == {"region": "eu"}
 
 
-@pytest.mark.parametrize("bad", [["--seed-count", "-1"], ["--reconcile-interval", "soon"]])
+@pytest.mark.parametrize("bad", [["--seed-count", "-1"], ["--reflection=maybe"], ["--reconcile-interval", "soon"]])
 def test_a_bad_flag_ends_with_usage(bad: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         kit.parse_flags(bad)

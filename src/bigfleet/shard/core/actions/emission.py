@@ -31,7 +31,7 @@ from bigfleet.shard.core.machines.matching import attribute, parse_canonical, se
 from bigfleet.shard.core.state.backoff import kind_of
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, EMIT, PROVISION
 from bigfleet.shard.core.state.fleet import Record
-from bigfleet.shard.core.state.operations import FIRST_CALL, Operation
+from bigfleet.shard.core.state.operations import FIRST_CALL, INTERRUPTION, Operation
 from bigfleet.shard.core.state.state import ShardState
 
 OUTCOMES = "bigfleet_shard_action_execute_outcomes_total"
@@ -65,11 +65,16 @@ class ActionTaken(Struct, frozen=True):
     beat: str = ""
 
 
-_BEATEN = {
-    "Bootstrap": "buying another machine: this one was free",
-    "Provision": "waiting: no free machine fits",
-    "Reclaim": "keeping it: its cluster is served without it",
-    "Delete": "keeping it idle: nobody asked for it in time",
+# What is told of a reason where no runner-up has a name.
+_BEATEN: dict[str, str] = {
+    Reason.IDLE: "buying another machine: this one was free",
+    Reason.SPECULATIVE: "waiting: no free machine fits",
+    Reason.REOPEN: "buying another machine: its node was only closing",
+    Reason.EMPTY: "buying another machine: this one stood empty",
+    Reason.EXCESS: "keeping it: its cluster is served without it",
+    Reason.RELEASE: "keeping it idle: nobody asked for it in time",
+    Reason.NEVER_READY: "waiting longer: its node did not become ready in time",
+    INTERRUPTION: "losing its pods without warning: the provider takes the host",
 }
 
 
@@ -82,7 +87,7 @@ def beaten(taken: ActionTaken) -> str:
     if taken.detail and taken.outcome == Outcome.SUCCESS:
         # A move's: what it saves.
         return taken.detail
-    return _BEATEN.get(taken.kind, "leaving it where it is")
+    return _BEATEN.get(taken.reason, "leaving it where it is")
 
 
 class Emission:

@@ -1,29 +1,36 @@
 """What a decision beat, by name: the machine that would have been taken otherwise, or the need that had to give way.
 
-For clusters that ask in sums the engine takes free machines by price and slots by price and risk, so the runner-up is
-the next kind that serves the need in that order. Where a choice depends on more than the need (groups, spreads, units
-that share machines) only the kind of alternative is told. Tells; decides nothing.
+The runner-up is the next kind in the order the engine takes free machines in: of a sum by price and risk, of pods by
+what each of them costs there, of a spread inside the domain whose turn it was; of a gang it is the next domain that
+could hold all of it. What rides along is not counted: it is the next best for this row alone. Tells; decides nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from bigfleet.engine.results import Action, ActionKind, Reason
+from bigfleet.engine.results import Action, ActionKind, NeedKey, Reason
+from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import bucket_dollars
-from bigfleet.shard.core.machines.matching import parse_canonical, shape_serves
+from bigfleet.model.resources import Resources
+from bigfleet.shard.core.machines.matching import attribute, parse_canonical, shape_serves
 from bigfleet.shard.core.state.enum_aliases import IDLE, SPECULATIVE
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Shape
     from bigfleet.model.profile import Profile
     from bigfleet.shard.core.clusters.demand import Demand
+    from bigfleet.shard.core.clusters.parts import Part
     from bigfleet.shard.core.clusters.placement import Placement
     from bigfleet.shard.core.state.fleet import Record
     from bigfleet.shard.core.state.state import ShardState
 
-# Kinds that are looked at for one need: further ones would hardly have been chosen.
+# Kinds that are looked at for one need, and in one step: telling must not cost more than deciding. Decisions beyond it
+# say which kind of alternative they beat.
 _LOOKED_AT = 200
+_LOOKS = 10_000
 _KEPT = {
     ActionKind.RECLAIM: "keeping it at {price}: its cluster is served without it",
     ActionKind.DELETE: "keeping it idle at {price}: nobody asked for it in time",
@@ -31,6 +38,8 @@ _KEPT = {
 NO_OTHER = "nothing else that fits"
 # Free kinds by what they cost a need: cost, provider, instance type, zone, shape.
 _Ranked = list[tuple[float, str, str, str, "Shape"]]
+# Kinds with free machines: cost, shape, how many.
+_Kinds = list[tuple[float, "Shape", int]]
 
 
 class RunnersUp:
@@ -43,12 +52,14 @@ class RunnersUp:
         self._free: dict[int, list[Shape]] | None = None
         self._ranked: dict[tuple[int, int], _Ranked] = {}
         self._told: dict[tuple[object, ...], str] = {}
+        self._looks = _LOOKS
 
     def begin(self) -> None:
         """A new step: what was free has changed. Worked out when the first purchase or binding asks."""
         self._free = None
         self._ranked.clear()
         self._told.clear()
+        self._looks = _LOOKS
 
     def of(self, action: Action, record: Record, profile: Profile | None) -> str:
         """What the action was preferred to; empty where nothing more is known than its kind says."""
@@ -59,26 +70,71 @@ class RunnersUp:
             return _KEPT[action.kind].format(price=_price(record.shape))
         if profile is None or action.need is None:
             return ""
-        if profile.same is not None or profile.strict_spread is not None:
-            return ""
-        if self._placement.reports_placement(action.cluster):
-            return ""
-        key = (action.cluster, action.need.fingerprint, action.need.min_unit, action.kind, id(record.shape))
+        key = (action.cluster, action.need, action.kind, id(record.shape))
         if key not in self._told:
-            self._told[key] = self._next(action, record.shape, profile)
+            told = self._next(action, record, profile) if self._looks > 0 else ""
+            self._told[key] = told if self._looks >= 0 else ""
         return self._told[key]
 
-    def _next(self, action: Action, chosen: Shape, profile: Profile) -> str:
+    def _next(self, action: Action, record: Record, profile: Profile) -> str:
         assert action.need is not None
-        unit, overhead = parse_canonical(action.need.min_unit), self._demand.overhead(action.cluster)
+        if profile.same is not None and profile.same.key != HOSTNAME_LABEL:
+            return self._next_domain(action.need, record, profile, profile.same.key)
+        overhead, unit = self._demand.overhead(action.cluster), parse_canonical(action.need.min_unit)
+        pods: Sequence[Part] = ()
+        if profile.same is not None:
+            # All of it on one machine: one unit.
+            unit = sum((part.wanted for part in self._demand.parts(action.need)), start=Resources.ZERO)
+        elif self._placement.reports_placement(action.cluster):
+            pods = self._demand.parts(action.need)
+        key = _spread_key(profile)
+        domain = attribute(record.key, record.shape, key) if key else None
         states = (IDLE, SPECULATIVE) if action.kind == ActionKind.BOOTSTRAP else (SPECULATIVE,)
         for number, state in enumerate(states):
-            least = _cost(chosen, state, profile) if number == 0 else 0.0
-            behind = [each for each in self._by_cost(state, profile) if each[0] >= least]
-            for cost, _, _, _, shape in behind[:_LOOKED_AT]:
-                if not _alike(shape, chosen) and shape_serves(shape, profile, unit, overhead):
-                    return _named(shape, state, cost)
-        return NO_OTHER
+            least = _cost(record.shape, state, profile) if number == 0 and not pods else 0.0
+            others = (
+                (cost, shape)
+                for cost, _, _, _, shape in self._by_cost(state, profile)
+                if cost >= least
+                and not _alike(shape, record.shape)
+                and (domain is None or shape.label(key) == domain)
+                and self._serves(shape, profile, unit, overhead)
+            )
+            found = list(islice(others, _LOOKED_AT if pods else 1))
+            if found:
+                carried = [
+                    sum(min(part.stranded, part.fits(shape.allocatable.minus(overhead))) for part in pods)
+                    for _, shape in found
+                ]
+                best = min(range(len(found)), key=lambda place: found[place][0] / max(1, carried[place]))
+                cost, shape = found[best]
+                return _named(shape, state, cost, f" for {carried[best]} of its pods" if pods else "")
+        return NO_OTHER if domain is None else f"{NO_OTHER} in {domain}"
+
+    def _next_domain(self, need: NeedKey, record: Record, profile: Profile, key: str) -> str:
+        """The cheapest other domain that could have held all of a gang, by what is free there."""
+        taken = attribute(record.key, record.shape, key)
+        parts, overhead = self._demand.parts(need), self._demand.overhead(need.cluster)
+        domains: dict[str, list[tuple[float, Shape, int]]] = {}
+        for state in (IDLE, SPECULATIVE):
+            for cost, _, _, _, shape in self._by_cost(state, profile):
+                domain = shape.label(key)
+                if domain is None or domain == taken:
+                    continue
+                if any(self._serves(shape, profile, part.unit, overhead) for part in parts):
+                    free = self._state.fleet.counts.free_of(shape, state)
+                    domains.setdefault(domain, []).append((cost, shape, free))
+        hold = _pods_held if self._placement.reports_placement(need.cluster) else _sum_held
+        prices = [(hold(kinds, parts, overhead), name) for name, kinds in domains.items()]
+        whole = sorted((price, name) for price, name in prices if price is not None)
+        if not whole:
+            return f"waiting: no other {key} has room for all of it"
+        return f"{key} {whole[0][1]}, which could have held all of it at ${whole[0][0]:.3f}/h"
+
+    def _serves(self, shape: Shape, profile: Profile, unit: Resources, overhead: Resources) -> bool:
+        """Whether a kind serves; nothing does any more in a step in which very many have been looked at."""
+        self._looks -= 1
+        return self._looks >= 0 and shape_serves(shape, profile, unit, overhead)
 
     def _by_cost(self, state: int, profile: Profile) -> _Ranked:
         key = (state, profile.interruption_bucket if state == SPECULATIVE else 0)
@@ -114,10 +170,45 @@ def _alike(one: Shape, other: Shape) -> bool:
     )
 
 
-def _named(shape: Shape, state: int, cost: float) -> str:
+def _spread_key(profile: Profile) -> str:
+    spread = None if profile.same is not None else profile.strict_spread
+    return "" if spread is None or spread.topology_key == HOSTNAME_LABEL else spread.topology_key
+
+
+def _pods_held(kinds: _Kinds, parts: Sequence[Part], overhead: Resources) -> float | None:
+    """What machines of these kinds, the first of them first, cost that hold all pods of a gang; None if they cannot."""
+    wanted, price = [part.stranded for part in parts], 0.0
+    for cost, shape, count in kinds:
+        for _ in range(count):
+            if not any(wanted):
+                return price
+            left, before = shape.allocatable.minus(overhead), list(wanted)
+            for place, part in enumerate(parts):
+                held = min(wanted[place], part.fits(left))
+                wanted[place] -= held
+                left = left.minus(part.unit.scale(held))
+            if wanted == before:
+                break
+            price += cost
+    return None if any(wanted) else price
+
+
+def _sum_held(kinds: _Kinds, parts: Sequence[Part], overhead: Resources) -> float | None:
+    """The same of a gang that is a sum: what it asks for in all, in machines as they come."""
+    left, price = sum((part.aggregate for part in parts), start=Resources.ZERO), 0.0
+    for cost, shape, count in kinds:
+        for _ in range(count):
+            if left.is_zero:
+                return price
+            left = left.minus(shape.allocatable.minus(overhead))
+            price += cost
+    return price if left.is_zero else None
+
+
+def _named(shape: Shape, state: int, cost: float, pods: str) -> str:
     what = f"{shape.instance_type} in {shape.zone or 'no zone'} of {shape.provider} at {_price(shape)}"
     risk = f", ${cost:.3f}/h with interruptions" if cost > shape.price else ""
-    return f"{what}{risk} ({'free' if state == IDLE else 'to be bought'})"
+    return f"{what}{risk}{pods} ({'free' if state == IDLE else 'to be bought'})"
 
 
 def _price(shape: Shape) -> str:

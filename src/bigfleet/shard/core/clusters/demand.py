@@ -7,6 +7,7 @@ cluster counts. An operator hears of its roll-up once the engine has decided abo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract.events import JournalState, RollupReceived
 from bigfleet.shard.contract.limits import RESOURCES_OF_ALL, over
 from bigfleet.shard.contract.outcomes import Level
+from bigfleet.shard.core.clusters.parts import Part, Parts
 from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.clusters.quarantine import Quarantine
 from bigfleet.shard.core.state.sessions import Session
@@ -49,7 +51,7 @@ class Submitted(Struct, frozen=True):
 class ClusterDemand:
     """The accepted demand of one cluster."""
 
-    __slots__ = ("_aggregates", "first_seen", "profiles", "rollup")
+    __slots__ = ("_aggregates", "_parts", "first_seen", "profiles", "rollup")
 
     def __init__(self) -> None:
         self.rollup: Rollup | None = None
@@ -57,10 +59,11 @@ class ClusterDemand:
         # Fingerprint → instant it was first asked for; 0 once a machine came up for it.
         self.first_seen: dict[str, int] = {}
         self._aggregates: dict[tuple[str, str, str], Resources] | None = None
+        self._parts: Parts | None = None
 
     def accept(self, rollup: Rollup, now: int, *, same_profiles: bool) -> None:
         self.rollup = rollup
-        self._aggregates = None
+        self._aggregates = self._parts = None
         if same_profiles:
             return
         # A gang one machine can hold is served under its folded profile.
@@ -73,6 +76,11 @@ class ClusterDemand:
         if self._aggregates is None:
             self._aggregates = _aggregates(self.rollup) if self.rollup is not None else {}
         return self._aggregates.get((key.fingerprint, key.group, key.min_unit))
+
+    def parts(self, key: NeedKey) -> Sequence[Part]:
+        if self._parts is None and self.rollup is not None:
+            self._parts = Parts(self.rollup)
+        return () if self._parts is None else self._parts.of(key)
 
 
 class Demand:
@@ -253,6 +261,11 @@ class Demand:
         """What every node of the cluster loses to its own daemons."""
         known = self.clusters.get(cluster)
         return Resources.ZERO if known is None or known.rollup is None else known.rollup.overhead
+
+    def parts(self, key: NeedKey) -> Sequence[Part]:
+        """The rows of a need as its cluster told them: one, or those of a gang."""
+        known = self.clusters.get(key.cluster)
+        return () if known is None else known.parts(key)
 
     def any_profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint, whoever asks for it."""

@@ -67,6 +67,10 @@ class Counts:
             found.setdefault(state, []).append(shape)
         return found
 
+    def free_of(self, shape: Shape, state: int) -> int:
+        """How many free machines there are of an interned shape."""
+        return self._shapes.get((id(shape), state), (shape, 0))[1]
+
     def enter(self, changes: Iterable[Change]) -> None:
         """Machines that were counted as the first are the second now; None is a machine that does not count."""
         sums: dict[tuple[MachineState, str, int, int, bool], int] = {}

@@ -49,6 +49,8 @@ STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {
 
 DRAINS: Final = frozenset({ActionKind.RECLAIM, ActionKind.PREEMPT})
 
+# Why a machine is drained whose host the provider has said it will take.
+INTERRUPTION = "provider.interruption"
 FIRST_CALL: Final[Mapping[ActionKind, CallKind]] = {
     ActionKind.PROVISION: CallKind.CREATE,
     ActionKind.BOOTSTRAP: CallKind.CONFIGURE,

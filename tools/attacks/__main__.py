@@ -1,0 +1,75 @@
+"""Command line of the attacks: every one of them on this tree, and on an older one when it is given."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import bigfleet  # noqa: F401  # before grpc: it fixes the TLS versions
+from tools.attacks import availability, money, providers, truth
+from tools.attacks.stage import Attack, Outcome, Stage
+
+HERE = Path(__file__).resolve().parents[2]
+ATTACKS: dict[str, Attack] = {
+    f"{area}: {name}": attack
+    for area, module in (("money", money), ("availability", availability), ("truth", truth), ("providers", providers))
+    for name, attack in module.ATTACKS.items()
+}
+LONGEST_SECONDS = 1200.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools.attacks", description=__doc__)
+    parser.add_argument("--old", type=Path, help="a source tree from before, attacked as well")
+    parser.add_argument("--only", action="append", default=[], help="attacks whose name contains this")
+    parser.add_argument("--json", type=Path, help="keep the outcomes here; others that are in it stay")
+    options = parser.parse_args()
+    kept: dict[str, Any] = {}
+    if options.json is not None and options.json.exists():
+        kept = json.loads(options.json.read_text())["attacks"]
+    chosen = [name for name in ATTACKS if not options.only or any(part in name for part in options.only)]
+    for name in chosen:
+        found = kept.setdefault(name, {})
+        for when, tree in (("then", options.old), ("now", HERE)):
+            if tree is not None:
+                found[when] = _outcome(name, tree)
+                print(f"{name} | {when} | {found[when]['withstood']} | {found[when]['told']}", flush=True)
+        if options.json is not None:
+            options.json.write_text(json.dumps(_report(kept), indent=1) + "\n")
+    return 1 if _report({name: kept[name] for name in chosen})["not_withstood_now"] else 0
+
+
+def _outcome(name: str, tree: Path) -> dict[str, Any]:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bigfleet-attack-") as folder:
+        stage = Stage(tree.resolve(), Path(folder))
+        try:
+            ended = asyncio.run(asyncio.wait_for(ATTACKS[name](stage), LONGEST_SECONDS))
+        except Exception as error:
+            # Proves nothing, neither way.
+            ended = Outcome(None, f"the attack could not be ended: {type(error).__name__}: {str(error)[:300]}")
+        finally:
+            stage.end()
+    return {"withstood": ended.withstood, "told": ended.told, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _report(attacks: dict[str, Any]) -> dict[str, Any]:
+    now = [name for name, each in attacks.items() if each.get("now", {}).get("withstood") is not True]
+    then = [name for name, each in attacks.items() if each.get("then", {}).get("withstood") is not False]
+    return {
+        "old": "7eab7f6",
+        "attacks": attacks,
+        "not_withstood_now": now,
+        "not_shown_to_succeed_then": then,
+        "verdict": "FAILED" if now else "PASSED",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

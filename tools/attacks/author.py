@@ -1,0 +1,50 @@
+"""A provider's author, a program of whatever tree runs it: slow nodes, a patient drain, a diary of its calls."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from bigfleet.provider import kit
+
+DIARY, READY = (Path(os.environ[name]) for name in ("DIARY", "READY"))
+
+
+def _note(what: str, **facts: object) -> None:
+    with DIARY.open("a") as out:
+        out.write(json.dumps({"what": what, "at": time.time(), **facts}) + "\n")
+
+
+class Author:
+    """Hosts that exist by being asked for."""
+
+    def __init__(self, flags: object) -> None:
+        self.slots = kit.Offering("box", "zone-a", 2, price_per_hour=0.1, resources={"cpu": "4"}).slots("slot")
+
+    def describe(self) -> object:
+        return self.slots
+
+    def create_instance(self, machine: object, operation_id: str) -> str:
+        _note("create")
+        return f"host-{operation_id}"
+
+    def configure_instance(self, machine: object, cluster_id: str, bootstrap_blob: bytes, operation_id: str) -> None:
+        _note("configure")
+
+    def confirm_node_ready(self, machine: object, cluster_id: str, operation_id: str) -> bool:
+        return READY.exists()
+
+    def drain_instance(self, machine: object, grace_period_seconds: int, operation_id: str) -> None:
+        _note("drain", grace=grace_period_seconds)
+        time.sleep(grace_period_seconds)
+
+    def reattach_instance(self, kind: object, machine: object, operation_id: str) -> object:
+        raise RuntimeError("nothing to pick up")
+
+    def delete_instance(self, machine: object, operation_id: str) -> None:
+        _note("delete")
+
+
+if __name__ == "__main__":
+    sys.exit(kit.serve(Author))
