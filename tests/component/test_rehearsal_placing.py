@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.provider.fake.control import send_command
 from bigfleet.shard.rehearsal.placing import PlacingOperator
 from bigfleet.shard.rehearsal.synthetic import Row
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
@@ -40,7 +41,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
         offered("left", 4, 0.3, labels={RACK: "left"}, count=2),
         offered("right", 4, 0.4, labels={RACK: "right"}, count=4),
     ]
-    made = LocalFleet(tmp_path_factory.mktemp("rehearsal"), {"provider": "fake", "offerings": offers}, SETTINGS)
+    # Who ends work here means it.
+    settings = {**SETTINGS, "empty-rollup-guard": False}
+    made = LocalFleet(tmp_path_factory.mktemp("rehearsal"), {"provider": "fake", "offerings": offers}, settings)
     made.start()
     try:
         yield made
@@ -103,8 +106,6 @@ async def test_a_node_that_breaks_is_replaced_and_its_pods_run_again(fleet: Loca
         await cluster.send_rollup()
         await until(lambda: cluster.pretended.running == 2)
         lost = sorted(cluster.pretended.nodes)[0]
-        from bigfleet.provider.fake.control import send_command
-
         answer = await send_command(fleet.control, {"do": "lose-hosts", "machine": lost})
         assert answer["ok"], answer
 

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,14 +31,15 @@ QUICK: dict[str, Any] = {
     "reclaim-cap-fraction": 0,
     "reclaim-grace": "3s",
 }
-READY_SECONDS = 120.0
+# Kernels of a tree nobody has run yet are compiled first.
+READY_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attack ended, and what was seen."""
+    """How an attack ended, None where nobody can say, and what was seen."""
 
-    withstood: bool
+    withstood: bool | None
     told: str
 
 
@@ -60,9 +62,11 @@ class Stage:
         self.programs.append(made)
         return made
 
-    def say(self, *argv: str, seconds: float = 120.0, module: str = "bigfleet") -> tuple[int, str]:
+    def say(self, *argv: str, seconds: float = 120.0, command: str = "bigfleet") -> tuple[int, str]:
         """Type a command of the tree; its exit code and everything it wrote."""
-        call = [sys.executable, "-c", f"from bigfleet.cli.{module} import main; main()", *argv]
+        scripts = tomllib.loads((self.tree / "pyproject.toml").read_text())["project"]["scripts"]
+        module, _, function = scripts[command].partition(":")
+        call = [sys.executable, "-c", f"import sys; from {module} import {function}; sys.exit({function}())", *argv]
         environment = {**os.environ, **self.environment()}
         try:
             ended = subprocess.run(

@@ -23,7 +23,7 @@ import grpc
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.process import CoordinatorProcess
 from bigfleet.coordinator.server.settings import CoordinatorSettings
-from bigfleet.demo.narrate import Line, listed
+from bigfleet.demo.narrate import Line, Page, Story, listed, new_page
 from bigfleet.demo.sites import Site, Sites
 from bigfleet.demo.view import ClusterMoment, Moment
 from bigfleet.demo.watching import SeenMachine, Sight, Watcher
@@ -33,7 +33,8 @@ from bigfleet.provider.fake.catalogue import LATENCIES, Catalogue, parse_catalog
 from bigfleet.provider.fake.commands import CloseZone, OpenZone
 from bigfleet.provider.fake.process import FakeProcess, FakeSettings
 from bigfleet.shard.process import ShardProcess
-from bigfleet.shard.rehearsal.synthetic import ALL_CAPABILITIES, SyntheticOperator
+from bigfleet.shard.rehearsal.placing import PlacingOperator
+from bigfleet.shard.rehearsal.synthetic import ALL_CAPABILITIES
 from bigfleet.shard.settings import settings_from
 from bigfleet.transport import channel
 from bigfleet.wire import coordinator_pb2, coordinator_pb2_grpc
@@ -46,6 +47,8 @@ SETTINGS: Mapping[str, object] = {
     "early-cycle-interval": "200ms",
     "reconcile-interval": "500ms",
     "reclaim-hold": "2s",
+    "empty-hold": "2s",
+    "boot-time": "1s",
     "reclaim-grace": "30s",
     "reclaim-cap-fraction": 0,
     "idle-hold-on-demand": "3s",
@@ -70,11 +73,13 @@ STAYING = ALL_CAPABILITIES - {REFERRALS}
 QUICK_SETTINGS: Mapping[str, object] = {
     **SETTINGS,
     "reclaim-hold": "500ms",
+    "empty-hold": "500ms",
+    "boot-time": "100ms",
     "idle-hold-on-demand": "1s",
     "idle-hold-spot": "1s",
 }
 DRAIN_SECONDS = 0.6
-ROLLUP_SECONDS = 10.0
+ROLLUP_SECONDS = 1.0
 STOP_SECONDS = 5.0
 RESET_SECONDS = 60.0
 POLL_SECONDS = 0.1
@@ -91,7 +96,7 @@ def demo_catalogue(*, quick: bool = False) -> Catalogue:
 class Cluster:
     """One cluster: what it wants, and the operator that says so."""
 
-    def __init__(self, demand: ClusterDemand, operator: SyntheticOperator) -> None:
+    def __init__(self, demand: ClusterDemand, operator: PlacingOperator) -> None:
         self.demand = demand
         self.operator = operator
         self._early = asyncio.Event()
@@ -154,7 +159,8 @@ class Scene:
                 )
             )
             links = {}
-            sites = []
+            sites: list[Site] = []
+            page: Page = new_page()
             for name in (MAIN, EDGE):
                 process, config = settings_from(
                     {
@@ -169,11 +175,11 @@ class Scene:
                 shard = await stack.enter_async_context(ShardProcess.opened(process, config))
                 links[name] = channel(shard.address)
                 stack.push_async_callback(links[name].close, None)
-                sites.append(Site(name, shard, Watcher(links[name])))
+                sites.append(Site(name, shard, Watcher(links[name]), Story(page)))
             clusters = tuple(
                 Cluster(
                     demand,
-                    SyntheticOperator(
+                    PlacingOperator(
                         demand.name, links[demand.shard], capabilities=STAYING, drain_seconds=DRAIN_SECONDS
                     ),
                 )
@@ -206,7 +212,7 @@ class Scene:
                 )
             while wanted != await _owning(stub):
                 await asyncio.sleep(POLL_SECONDS)
-        self.sites.divided = True
+        self.sites.begin()
         await asyncio.gather(*(cluster.run() for cluster in self.clusters.values()))
 
     # ------------------------------------------------------------------------------------------------------- watching
@@ -216,6 +222,10 @@ class Scene:
         try:
             sight = await self.sites.look()
         except grpc.RpcError:
+            if not self.sites.begun:
+                # Not all of them listen yet.
+                self._raise_what_broke()
+                return self.sight
             # Most likely the shard is going down, and will say why.
             await asyncio.wait(self._parts, timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_broke()

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bigfleet.model.names import PLACEMENT
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import Taint
@@ -45,6 +47,7 @@ class PlacingOperator(SyntheticOperator):
         cluster: str,
         channel: grpc.aio.Channel,
         *,
+        capabilities: frozenset[str] = ALL_CAPABILITIES,
         user_data: Callable[[shard_pb2.BootstrapRequest], bytes | str] | None = None,
         drain_seconds: float = 0.0,
     ) -> None:
@@ -53,7 +56,7 @@ class PlacingOperator(SyntheticOperator):
         super().__init__(
             cluster,
             channel,
-            capabilities=ALL_CAPABILITIES | {PLACEMENT},
+            capabilities=capabilities | {PLACEMENT},
             user_data=user_data,
             drain_seconds=drain_seconds,
         )
@@ -85,7 +88,9 @@ class PlacingOperator(SyntheticOperator):
             self._tell(op.DemandGrew())
 
     def _made(self, settings: SessionSettings) -> Session:
-        return Session(settings, doubling(random.random), placement=self.pretended.mirror)
+        # It knows all of itself from the start.
+        whole = replace(settings, complete=True)
+        return Session(whole, doubling(random.random), placement=self.pretended.mirror)
 
     def _rollup(self, cluster: str, timestamp: int) -> capacity_pb2.ClusterCapacityNeeds:
         self.pretended.look(time.time_ns())
