@@ -45,6 +45,8 @@ class Sites:
     async def look(self) -> Sight:
         """One look at everybody."""
         before, unowned = self.sight, dict[str, SeenMachine]()
+        # What a shard had before the zones were given out is not on the move when it goes to its owner.
+        divided = self.divided
         owned: dict[str, SeenMachine] = {}
         for site in self.all:
             seen = await site.watcher.look()
@@ -60,7 +62,8 @@ class Sites:
             if lost:
                 site.loss_seen_in = site.sight.cycle
             site.story.follow(site.sight)
-        self._note_moves()
+        if divided:
+            self._note_moves()
         return self.sight
 
     @property
@@ -91,7 +94,7 @@ class Sites:
         moved: dict[tuple[str, str, str], list[SeenMachine]] = {}
         for machine, owner in owners.items():
             had = self._owners.get(machine, owner)
-            if had != owner and self.divided:
+            if had != owner:
                 seen = self.sight.by_id[machine]
                 moved.setdefault((had, owner, f"{KINDS[seen.kind]} {seen.instance_type}"), []).append(seen)
         self._owners.update(owners)
