@@ -112,8 +112,18 @@ class JudgedCluster:
     def cordon(self, machine: str, cordoned: bool) -> None:
         if machine in self.nodes:
             self.nodes[machine].cordoned = cordoned
-            self._world.nodes.cordoned[self.rows[machine]] = cordoned
-            self._changed[1].add(machine)
+            self._bar(machine)
+
+    def keep(self, machine: str, kept_for: str) -> None:
+        """A hard taint on a node that has just come."""
+        if machine in self.nodes:
+            self.nodes[machine].kept_for = kept_for
+            self._bar(machine)
+
+    def _bar(self, machine: str) -> None:
+        node = self.nodes[machine]
+        self._world.nodes.cordoned[self.rows[machine]] = node.cordoned or bool(node.kept_for)
+        self._changed[1].add(machine)
 
     def close(self, machine: str, since: int) -> None:
         if machine not in self.nodes:

@@ -20,6 +20,7 @@ from bigfleet.engine.placement import Counted
 from bigfleet.engine.policy import SECOND, Policy
 from bigfleet.engine.results import ActionKind
 from bigfleet.model.resources import Resources
+from bigfleet.sim.world.pods import PodKind
 
 _START = 1_700_000_000 * SECOND
 _SPECULATIVE = 1
@@ -106,15 +107,20 @@ class Greedy:
 
     def _rollup(self, counts: Ints) -> Rollup:
         tolerant = (self._may & self.kinds.spot).any(1)
-        chosen = np.flatnonzero(counts)
-        made = [pod_kind(self.classes, int(cls), False, tolerant) for cls in chosen]
+        # One row for classes that operators do not tell apart.
+        rows: dict[tuple[str, tuple[int, ...], str], tuple[PodKind, int]] = {}
+        for cls in np.flatnonzero(counts).tolist():
+            kind = pod_kind(self.classes, cls, False, tolerant)
+            key = (kind.profile.fingerprint, tuple(kind.vector), kind.name if kind.apart else "")
+            rows[key] = (kind, rows.get(key, (kind, 0))[1] + int(counts[cls]))
+        made = [kind for kind, _ in rows.values()]
         units = np.array([kind.vector for kind in made], np.int64).reshape(len(made), len(NAMES))
         alike: Counter[tuple[str, tuple[int, ...]]] = Counter()
         for place, kind in enumerate(made):
             # As operators tell rows of one size of which only some may share a machine.
             units[place, NAMES.index("memory")] += alike[kind.profile.fingerprint, kind.vector]
             alike[kind.profile.fingerprint, kind.vector] += 1
-        wanted = counts[chosen]
+        wanted = np.array([count for _, count in rows.values()], np.int64)
         return Rollup(
             "c",
             [kind.profile for kind in made],

@@ -69,7 +69,8 @@ def is_away(world: World, node: NodeSeen) -> bool:
 
 
 def usable(world: World, node: NodeSeen) -> bool:
-    return node.ready and not node.cordoned and not node.closing_since and not is_away(world, node)
+    barred = node.cordoned or node.closing_since or node.kept_for
+    return node.ready and not barred and not is_away(world, node)
 
 
 def check_holds(check: tuple[str, str, tuple[str, ...]], labels: dict[str, str]) -> bool:

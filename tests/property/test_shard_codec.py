@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigfleet.engine.batches import Rollup
+from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.provider_io.machine_codec import MachineDecoder, Undecodable
@@ -226,3 +227,14 @@ def test_only_the_mirror_version_and_the_timestamp_make_no_difference(
         later.needs[-1].count += 1 if later.needs[-1].count < 2**31 - 1 else -1
         changed = raw_rollup(envelope(later))
         assert changed is not None and changed.digest != one.digest
+
+
+def test_a_machine_says_for_which_gang_it_was_bound_and_peers_that_do_not_know_it_lose_nothing() -> None:
+    frame = ev.NodeState("m-1", "c", MachineState.CONFIGURING, "n", "p", "", None, "rack job=a")
+    update = codec.shard_message(frame).node_state_update
+    assert update.group == "rack job=a"
+    assert shard_pb2.NodeStateUpdate.FromString(update.SerializeToString()).group == "rack job=a"
+    # A peer that does not know the field: what it reads and writes again is the rest, and no group is the default.
+    known = [(field, value) for field, value in update.ListFields() if field.number < 1000]
+    plain = shard_pb2.NodeStateUpdate(**{field.name: value for field, value in known})
+    assert plain.group == "" and plain.machine_id == "m-1" and plain.state == update.state

@@ -83,6 +83,7 @@ def node(dice: random.Random, name: str) -> f.NodeSeen:
         ready=dice.random() < 0.92,
         cordoned=dice.random() < 0.08,
         closing_since=5 if dice.random() < 0.1 else 0,
+        kept_for=dice.choice(["devices", "gang g"]) if dice.random() < 0.08 else "",
     )
 
 
@@ -130,6 +131,7 @@ def _some_node(dice: random.Random, world: World) -> f.Delta:
             seen.ready,
             seen.cordoned,
             seen.closing_since,
+            seen.kept_for,
         )
     if name in world.nodes and world.nodes[name].machine != seen.machine:
         _another_machine(world, world.nodes[name])

@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from tools.kube.stack import QUICK, Stack, deployment, metrics
 
 RACK = "example.com/rack"
 WITHIN_SECONDS = 30.0
+# Acknowledgements are in nobody's way: few at a time leave the API server to those that somebody waits for.
+ACKS_AT_ONCE = 4
 DOLLARS_LIMIT = 1.10
 GPU = "nvidia.com/gpu"
 # name, dollars an hour, cpu, memory in GiB, GPUs, how many in each of the racks
@@ -78,7 +81,10 @@ def workload(scale: float) -> list[dict[str, Any]]:
 
 
 def daemons() -> dict[str, Any]:
-    made = deployment("agent", 1, {"cpu": "1", "memory": "1Gi"}, tolerations=[{"operator": "Exists"}])
+    """What every node carries. With the priority that agents of nodes have: without one, a pod that is bound to a node
+    first keeps the agent off it for ever, whoever made the node."""
+    everywhere = {"tolerations": [{"operator": "Exists"}], "priorityClassName": "system-node-critical"}
+    made = deployment("agent", 1, {"cpu": "1", "memory": "1Gi"}, **everywhere)
     spec = {key: value for key, value in made["spec"].items() if key != "replicas"}
     return {**made, "kind": "DaemonSet", "spec": spec}
 
@@ -125,7 +131,7 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
             cluster.apply(daemons())
             load = os.getloadavg()[0]
             before = {each.name: each.processor_seconds() for each in (*cluster.programs.values(), *stack.programs())}
-            began = time.monotonic()
+            began, began_at = time.monotonic(), time.time()
             cluster.apply(*objects)
             applied = time.monotonic() - began
             created = bound = running = None
@@ -142,9 +148,11 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
             pods = cluster.items("/api/v1/namespaces/default/pods")
             nodes = cluster.items("/api/v1/nodes")
             dollars = sum(prices[node["metadata"]["labels"]["node.kubernetes.io/instance-type"]] for node in nodes)
-            used = {p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"]["app"] != "agent"}
+            ours = [each for each in pods if each["metadata"]["labels"]["app"] != "agent"]
+            used = {each["spec"].get("nodeName") for each in ours}
             unused = sum(node["metadata"]["name"] not in used for node in nodes)
             left = [p["metadata"]["name"] for p in pods if not p["spec"].get("nodeName")]
+            requests = cluster.items("/apis/bigfleet.lucy.sh/v1alpha1/capacityrequests")
             forbidden = stack.forbidden()
             asked = {name: _requests(address) for name, address in stack.http.items()}
             programs = (*cluster.programs.values(), *stack.programs())
@@ -163,6 +171,14 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
             "bound": _round(bound),
             "running": _round(running),
         },
+        # By the API server's own stamps, to the second: how many there were after so many seconds.
+        "timeline": {
+            "pods made": _by_second([_stamp(each) for each in ours], began_at),
+            "requests made": _by_second([_stamp(each) for each in requests], began_at),
+            "nodes made": _by_second([_stamp(each) for each in nodes], began_at),
+            "pods bound": _by_second([at for each in ours if (at := _bound_at(each))], began_at),
+        },
+        "slowest_pod_seconds": max((_seconds(_stamp(p), at) for p in ours if (at := _bound_at(p))), default=None),
         "limit_seconds": WITHIN_SECONDS,
         "left_over": len(left),
         "nodes": counts,
@@ -172,9 +188,10 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
         "ratio": round(dollars / least, 3),
         "limit_ratio": DOLLARS_LIMIT,
         "client_limits": {
-            "operator and pod controller": "300/s, burst 600",
+            "operator and pod controller": f"300/s, burst 600; {ACKS_AT_ONCE} acknowledgements at a time",
             "scheduler and controllers": " ".join(RATES),
         },
+        "gpu_nodes": "tainted" if tainted else "without a taint",
         "load_average_at_start": round(load, 1),
         "cores": os.cpu_count(),
         "processor_seconds": spent,
@@ -206,6 +223,26 @@ def _is_any_unbound(cluster: KubeCluster) -> bool:
     return bool(cluster.items("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D&limit=1"))
 
 
+def _stamp(given: dict[str, Any]) -> str:
+    return str(given["metadata"]["creationTimestamp"])
+
+
+def _bound_at(pod: dict[str, Any]) -> str:
+    for each in pod["status"].get("conditions", ()):
+        if each["type"] == "PodScheduled" and each["status"] == "True":
+            return str(each["lastTransitionTime"])
+    return ""
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+def _by_second(stamps: list[str], began: float) -> dict[int, int]:
+    after = sorted(int(datetime.fromisoformat(each).timestamp() - began) for each in stamps)
+    return {second: sum(each <= second for each in after) for second in sorted(set(after))}
+
+
 def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
@@ -221,7 +258,7 @@ def main() -> int:
     parser.add_argument("--operator-flag", action="append", default=[], help="one more flag of the operator; repeat")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    flags = ["--sums" if options.sums else "--placement", *options.operator_flag]
+    flags = ["--sums" if options.sums else "--placement", f"--ack-concurrency={ACKS_AT_ONCE}", *options.operator_flag]
     with tempfile.TemporaryDirectory() as made:
         folder = options.folder or Path(made)
         found = run(

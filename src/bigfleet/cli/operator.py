@@ -46,6 +46,13 @@ def operator(
         int, _option("Soft taints by which the scheduler fills fuller nodes first, 0 (off) to 6.", "N")
     ] = 6,
     fill_interval: Annotated[str, _option("Time between two changes of those taints.", "DURATION")] = "30s",
+    keep_new_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--keep-new-nodes/--open-new-nodes",
+            help="Keep new nodes of gangs and with devices for whom they came: a NoSchedule taint, 2 min at most.",
+        ),
+    ] = True,
     cordon_closing: Annotated[
         bool, typer.Option("--cordon-closing", help="Cordon nodes that close; else only a soft taint keeps pods off.")
     ] = False,
@@ -96,6 +103,7 @@ def operator(
         drained_retention_seconds=float(duration(drained_retention)),
         fill_levels=fill_levels,
         fill_seconds=float(duration(fill_interval)),
+        keep_new_nodes=keep_new_nodes,
         cordon_closing=cordon_closing,
         keep_off_interruptible=keep_off_interruptible,
         leader_elect=leader_elect,

@@ -84,10 +84,13 @@ class Deed:
 
 
 class Story:
-    """The last lines, newest first. Remembers needs and machines, because actions may outlive both."""
+    """What one shard did. Remembers needs and machines, because actions may outlive both.
 
-    def __init__(self) -> None:
-        self._told: deque[Deed | Line] = deque(maxlen=KEPT_LINES)
+    Several may write on one page, each in its own words: the last lines, newest first.
+    """
+
+    def __init__(self, page: Page | None = None) -> None:
+        self._page = new_page() if page is None else page
         self._needs: dict[tuple[str, str], SeenNeed] = {}
         self._machines: dict[str, SeenMachine] = {}
         self._served: dict[tuple[str, str], str] = {}
@@ -100,23 +103,23 @@ class Story:
     def say(self, at: int, text: str, *, good: bool = True) -> None:
         """The audience did something: what follows is another chapter."""
         self.begin_chapter()
-        newest = self._told[0] if self._told else None
+        newest = self._page[0][1] if self._page else None
         times = 1
         if isinstance(newest, Line) and newest.text == text:
-            self._told.popleft()
+            self._page.popleft()
             times += newest.times
-        self._told.appendleft(Line(at, text, "you", good, times))
+        self.note(Line(at, text, "you", good, times))
 
     def begin_chapter(self) -> None:
         self._chapters.append(self._cycle)
 
     def note(self, line: Line) -> None:
         """Something happened that is no action of the shard."""
-        self._told.appendleft(line)
+        self._page.appendleft((self, line))
 
     def forget(self) -> None:
         """Begin again with an empty page."""
-        self._told.clear()
+        self._page.clear()
 
     def follow(self, sight: Sight) -> None:
         """Take in what the shard did since the last look."""
@@ -136,21 +139,22 @@ class Story:
 
     @property
     def lines(self) -> list[Line]:
-        return [
-            _counted(each) if isinstance(each, Line) else Line(each.at, self._sentence(each), good=not each.error)
-            for each in self._told
-        ]
+        """The whole page."""
+        return [teller._line(each) for teller, each in self._page]
+
+    def _line(self, told: Deed | Line) -> Line:
+        return _counted(told) if isinstance(told, Line) else Line(told.at, self._sentence(told), good=not told.error)
 
     def _tell(self, deed: Deed) -> None:
         """The sentence that grew is the newest again, but never newer than what the audience did after it."""
-        for place, earlier in enumerate(self._told):
+        for place, (teller, earlier) in enumerate(self._page):
             if isinstance(earlier, Line) and earlier.who == "you":
                 break
-            if isinstance(earlier, Deed) and earlier.joins(deed):
-                del self._told[place]
+            if teller is self and isinstance(earlier, Deed) and earlier.joins(deed):
+                del self._page[place]
                 deed = earlier + deed
                 break
-        self._told.appendleft(deed)
+        self._page.appendleft((self, deed))
 
     def _deed(self, action: SeenAction) -> Deed | None:
         machine = self._machines.get(action.machine)
@@ -208,7 +212,7 @@ class Story:
                 before = self._needs[loser.cluster, loser.fingerprint]
                 if loser.wanted.covers(before.wanted):  # it did not simply ask for less
                     self._displaced[self._chapter(sight.cycle), loser.cluster, loser.fingerprint] = winner.name
-                    self._told.appendleft(Line(sight.decided_at, _takeover(winner, loser, min(gained, lost))))
+                    self.note(Line(sight.decided_at, _takeover(winner, loser, min(gained, lost))))
 
     def _claimed(self, need: SeenNeed) -> int:
         before = self._needs.get((need.cluster, need.fingerprint))
@@ -219,6 +223,13 @@ class Story:
         if deed.need is not None:
             displacer = self._displaced.get((deed.chapter, deed.need.cluster, deed.need.fingerprint), "")
         return sentence(deed, displacer)
+
+
+Page = deque[tuple[Story, Deed | Line]]
+
+
+def new_page() -> Page:
+    return deque(maxlen=KEPT_LINES)
 
 
 def sentence(deed: Deed, displacer: str = "") -> str:

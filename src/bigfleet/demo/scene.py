@@ -23,7 +23,7 @@ import grpc
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.process import CoordinatorProcess
 from bigfleet.coordinator.server.settings import CoordinatorSettings
-from bigfleet.demo.narrate import Line, listed
+from bigfleet.demo.narrate import Line, Page, Story, listed, new_page
 from bigfleet.demo.sites import Site, Sites
 from bigfleet.demo.view import ClusterMoment, Moment
 from bigfleet.demo.watching import SeenMachine, Sight, Watcher
@@ -159,7 +159,8 @@ class Scene:
                 )
             )
             links = {}
-            sites = []
+            sites: list[Site] = []
+            page: Page = new_page()
             for name in (MAIN, EDGE):
                 process, config = settings_from(
                     {
@@ -174,7 +175,7 @@ class Scene:
                 shard = await stack.enter_async_context(ShardProcess.opened(process, config))
                 links[name] = channel(shard.address)
                 stack.push_async_callback(links[name].close, None)
-                sites.append(Site(name, shard, Watcher(links[name])))
+                sites.append(Site(name, shard, Watcher(links[name]), Story(page)))
             clusters = tuple(
                 Cluster(
                     demand,
@@ -211,7 +212,7 @@ class Scene:
                 )
             while wanted != await _owning(stub):
                 await asyncio.sleep(POLL_SECONDS)
-        self.sites.divided = True
+        self.sites.begin()
         await asyncio.gather(*(cluster.run() for cluster in self.clusters.values()))
 
     # ------------------------------------------------------------------------------------------------------- watching
@@ -221,6 +222,10 @@ class Scene:
         try:
             sight = await self.sites.look()
         except grpc.RpcError:
+            if not self.sites.begun:
+                # Not all of them listen yet.
+                self._raise_what_broke()
+                return self.sight
             # Most likely the shard is going down, and will say why.
             await asyncio.wait(self._parts, timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_broke()

@@ -1,12 +1,11 @@
 """The demonstration's shards as one fleet: what each sees and did, put together, and machines that change shards.
 
 Every shard lists every machine and says which are its own, so a machine is shown by its owner, or while it is on its
-way between two by whoever lists it. Stories stay apart, because shards count their decisions apart; lines are merged.
+way between two by whoever lists it. Shards count their decisions apart, so each tells its own story, on one page.
 """
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ class Site:
     name: str
     shard: ShardProcess
     watcher: Watcher
-    story: Story = field(default_factory=Story)
+    story: Story
     sight: Sight = field(default_factory=Sight)
     loss_seen_in: int = -1
 
@@ -39,14 +38,17 @@ class Sites:
     def __init__(self, sites: tuple[Site, ...]) -> None:
         self.all = sites
         self.sight = Sight()
-        self.divided = False
+        self.begun = False
         self._owners: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Each has what is its own to begin with; whatever changes shards from now on has moved."""
+        self.begun = True
+        self._owners.clear()
 
     async def look(self) -> Sight:
         """One look at everybody."""
         before, unowned = self.sight, dict[str, SeenMachine]()
-        # What a shard had before the zones were given out is not on the move when it goes to its owner.
-        divided = self.divided
         owned: dict[str, SeenMachine] = {}
         for site in self.all:
             seen = await site.watcher.look()
@@ -62,8 +64,7 @@ class Sites:
             if lost:
                 site.loss_seen_in = site.sight.cycle
             site.story.follow(site.sight)
-        if divided:
-            self._note_moves()
+        self._note_moves()
         return self.sight
 
     @property
@@ -75,7 +76,7 @@ class Sites:
     @property
     def lines(self) -> list[Line]:
         """Everybody's, newest first."""
-        return list(heapq.merge(*(site.story.lines for site in self.all), key=lambda line: line.at, reverse=True))
+        return self.all[0].story.lines
 
     def say(self, text: str, *, good: bool = True) -> None:
         """The audience did something."""
@@ -85,8 +86,8 @@ class Sites:
             site.story.begin_chapter()
 
     def forget(self) -> None:
-        for site in self.all:
-            site.story.forget()
+        """An empty page."""
+        self.all[0].story.forget()
 
     def _note_moves(self) -> None:
         """Machines that another shard has now than the one that had them."""
@@ -94,7 +95,7 @@ class Sites:
         moved: dict[tuple[str, str, str], list[SeenMachine]] = {}
         for machine, owner in owners.items():
             had = self._owners.get(machine, owner)
-            if had != owner:
+            if had != owner and self.begun:
                 seen = self.sight.by_id[machine]
                 moved.setdefault((had, owner, f"{KINDS[seen.kind]} {seen.instance_type}"), []).append(seen)
         self._owners.update(owners)

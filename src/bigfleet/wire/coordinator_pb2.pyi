@@ -1002,19 +1002,47 @@ Global___ReassignSpeculative: _TypeAlias = ReassignSpeculative  # noqa: Y015
 class CrossShardDrain(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MissingEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MACHINE_IDS_FIELD_NUMBER: _builtins.int
     PREEMPTOR_PRIORITY_FIELD_NUMBER: _builtins.int
     SELECTOR_FIELD_NUMBER: _builtins.int
     TRANSFER_ID_FIELD_NUMBER: _builtins.int
     PREEMPTOR_BUCKET_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     preemptor_priority: _builtins.int
     transfer_id: _builtins.str
     preemptor_bucket: _capacity_pb2.PenaltyBucket.ValueType
     """of interruption; only cheaper victims are taken"""
+    units: _builtins.int
+    """of selector.min_unit: no more machines are taken than hold so many"""
     @_builtins.property
     def machine_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def selector(self) -> Global___MachineSelector: ...
+    @_builtins.property
+    def missing(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """without units: no more machines are taken than this sum needs"""
+
     def __init__(
         self,
         *,
@@ -1023,10 +1051,12 @@ class CrossShardDrain(_message.Message):
         selector: Global___MachineSelector | None = ...,
         transfer_id: _builtins.str = ...,
         preemptor_bucket: _capacity_pb2.PenaltyBucket.ValueType = ...,
+        units: _builtins.int = ...,
+        missing: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_ids", b"machine_ids", "preemptor_bucket", b"preemptor_bucket", "preemptor_priority", b"preemptor_priority", "selector", b"selector", "transfer_id", b"transfer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machine_ids", b"machine_ids", "missing", b"missing", "preemptor_bucket", b"preemptor_bucket", "preemptor_priority", b"preemptor_priority", "selector", b"selector", "transfer_id", b"transfer_id", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

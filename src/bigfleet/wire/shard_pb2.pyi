@@ -432,6 +432,7 @@ class NodeStateUpdate(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     TAINTS_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     supersedes_key: _builtins.str
     """node:<machine_id>"""
     machine_id: _builtins.str
@@ -440,6 +441,8 @@ class NodeStateUpdate(_message.Message):
     node_name: _builtins.str
     provider_id: _builtins.str
     last_error: _builtins.str
+    group: _builtins.str
+    """the gang it was bound for, while it is bound"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -459,10 +462,11 @@ class NodeStateUpdate(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         resources: _provider_pb2.Resources | None = ...,
         taints: _abc.Iterable[_provider_pb2.Taint] | None = ...,
+        group: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "labels", b"labels", "last_error", b"last_error", "machine_id", b"machine_id", "node_name", b"node_name", "provider_id", b"provider_id", "resources", b"resources", "state", b"state", "supersedes_key", b"supersedes_key", "taints", b"taints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "group", b"group", "labels", b"labels", "last_error", b"last_error", "machine_id", b"machine_id", "node_name", b"node_name", "provider_id", b"provider_id", "resources", b"resources", "state", b"state", "supersedes_key", b"supersedes_key", "taints", b"taints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@ Written from docs/engine.md P12, P16 and P27.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from tests.oracle.placement.lots import NAMED, UNNAMED, Book, Lot
@@ -71,6 +72,20 @@ def _is_coming(unit: Unit, demand: Demand) -> bool:
     if unit.state != CONFIGURED:
         return False
     return unit.ready_since is None or (unit.open_version is not None and not is_seen(unit, demand))
+
+
+def alone_first(needs: list[Need]) -> list[Need]:
+    """P16's order: among needs of equal weight those that share no machine with their like."""
+
+    def weight(need: Need) -> tuple[int, int, int]:
+        profile = need.profile
+        return profile.priority, profile.interruption_bucket, profile.reclamation_bucket
+
+    ordered: list[Need] = []
+    for _, equals in itertools.groupby(needs, weight):
+        some = list(equals)
+        ordered += [need for need in some if need.has_tokens] + [need for need in some if not need.has_tokens]
+    return ordered
 
 
 def place_on_coming(need: Need, book: Book, machines: list[Unit]) -> None:

@@ -97,6 +97,10 @@ class Need:
         return bucket_dollars(self.profile.interruption_bucket)
 
     @property
+    def has_tokens(self) -> bool:
+        return any(portion.tokens for portion in self.portions)
+
+    @property
     def done(self) -> bool:
         return all(part.deficit == 0 for part in self.parts)
 

@@ -202,6 +202,15 @@ def test_drains_are_asked_only_when_nothing_free_is_left_and_the_shortfall_is_ol
     assert not young.plan().drains
 
 
+def test_a_donor_whose_machines_are_of_unknown_size_is_told_what_is_missing_and_not_asked_twice() -> None:
+    full = Standing(totals=(("small", 30),))
+    (drain,) = Fleet(needy=Standing((short(units=40, age=130 * SECOND),)), full=full).plan().drains
+    assert drain.units == 40 and drain.selector.count < 40, "one machine may hold them all: the donor knows"
+    sums = Deficit("fp", (), cpus(2), 0, resources=cpus(9), priority=1, age=130 * SECOND)
+    (drain,) = Fleet(needy=Standing((sums,)), full=full).plan().drains
+    assert (drain.units, drain.missing) == (0, cpus(9)) and drain.selector.count > 1
+
+
 def test_equal_shortfalls_of_two_clusters_are_one_claim() -> None:
     halves = (short(units=1, cpu=2), short(units=1, cpu=2))
     fleet = Fleet(needy=Standing(halves), rich=Standing(cells=(free(9),)))

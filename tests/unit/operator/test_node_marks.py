@@ -9,6 +9,7 @@ import msgspec
 from bigfleet.operator.core.mirror.levels import DEVICE_TAINTS, THRESHOLDS
 from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.objects import Node
+from bigfleet.operator.reading.shapes import KEPT_ANNOTATION, KEPT_TAINT, node_seen
 from bigfleet.operator.shell.node_marks import NodeMarks
 
 
@@ -32,3 +33,33 @@ def test_a_closing_node_has_more_taints_than_any_open_one_however_full_it_is() -
 def test_a_full_node_with_devices_has_more_taints_than_an_empty_one_without() -> None:
     assert soft_taints(0) == set()
     assert len(soft_taints(DEVICE_TAINTS, gpus=True)) > len(soft_taints(len(THRESHOLDS)))
+
+
+def test_a_node_that_is_kept_takes_nobody_until_it_is_let_go_and_a_restarted_operator_knows() -> None:
+    foreign = {"key": "theirs", "effect": "NoSchedule"}
+    node = msgspec.convert({"metadata": {"name": "n"}, "spec": {"taints": [foreign]}}, Node)
+    nodes = {"n": node}
+    marks = NodeMarks(cast(Client, None), nodes, cordon_closing=False, levels=0)
+    marks.keep("n", "gang g")
+    patch = cast(dict[str, Any], marks._patch("n", node))
+    assert {(taint["key"], taint["effect"]) for taint in patch["spec"]["taints"]} == {
+        ("theirs", "NoSchedule"),
+        (KEPT_TAINT, "NoSchedule"),
+    }
+    written = {"metadata": {"name": "n", **patch["metadata"]}, "spec": patch["spec"]}
+    written["metadata"].pop("resourceVersion", None)
+    nodes["n"] = node = msgspec.convert(written, Node)
+    seen = node_seen(node, machine="m")
+    assert seen.kept_for == "gang g"
+    assert [taint.key for taint in seen.taints] == ["theirs"], "filters judge it as it will be"
+    again = NodeMarks(cast(Client, None), nodes, cordon_closing=False, levels=0)
+    assert again._patch("n", node) is None
+    again.keep("n", "")
+    patch = cast(dict[str, Any], again._patch("n", node))
+    assert [taint["key"] for taint in patch["spec"]["taints"]] == ["theirs"]
+    assert patch["metadata"]["annotations"] == {KEPT_ANNOTATION: None}
+
+
+def test_whoever_takes_the_taint_away_opens_the_node() -> None:
+    node = msgspec.convert({"metadata": {"name": "n", "annotations": {KEPT_ANNOTATION: "gang g"}}}, Node)
+    assert node_seen(node, machine="m").kept_for == ""

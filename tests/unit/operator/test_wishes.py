@@ -11,6 +11,7 @@ from bigfleet.crd.capacity_request import Requirement
 from bigfleet.model.names import OWNED_BY_POD_LABEL
 from bigfleet.operator.kube.objects import Pod
 from bigfleet.operator.pods.rule import Mode, request_for, request_name, wants_request
+from bigfleet.operator.pods.siblings import Siblings
 from bigfleet.operator.reading.amounts import pod_requests
 from bigfleet.operator.reading.wishes import Penalties, wish_of
 
@@ -167,3 +168,41 @@ def test_a_request_is_named_after_its_pods_life_and_owned_by_it() -> None:
     assert meta["name"].startswith("cr-pod-web-0-")
     assert meta["labels"] == {OWNED_BY_POD_LABEL: "u-1"}
     assert (meta["ownerReferences"][0]["kind"], meta["ownerReferences"][0]["uid"]) == ("Pod", "u-1")
+
+
+def made_by(kind: str, name: str, *, refused: bool = False, spec: dict[str, object] | None = None) -> Pod:
+    owner = {"kind": kind, "name": "web", "uid": "rs-1", "controller": True}
+    status = None if refused else {}
+    return pod(spec or {}, status=status, name=name, uid=f"u-{name}", ownerReferences=[owner])
+
+
+def test_a_pod_that_was_refused_speaks_for_those_of_its_template_that_nobody_has_looked_at() -> None:
+    siblings = Siblings()
+    first, second, late = (made_by("ReplicaSet", name) for name in ("a", "b", "c"))
+    assert not siblings.seen("a", None, first) and not siblings.seen("b", None, second)
+    assert not siblings.speak_for(second)
+    refused = made_by("ReplicaSet", "a", refused=True)
+    assert set(siblings.seen("a", first, refused)) == {"b"}
+    assert siblings.speak_for(second) and siblings.speak_for(late)
+    assert wants_request(second, ours=False, presumed=siblings.speak_for(second))
+    bound = made_by("ReplicaSet", "a", spec={"nodeName": "n"})
+    siblings.seen("a", refused, bound)
+    assert not siblings.speak_for(second)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        made_by("StatefulSet", "b"),
+        made_by("PyTorchJob", "b"),
+        made_by("ReplicaSet", "b", spec={"volumes": [{"persistentVolumeClaim": {"claimName": "own"}}]}),
+        made_by("ReplicaSet", "b", spec={"nodeName": "n"}),
+        pod(status={"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}]}),
+    ],
+)
+def test_nobody_speaks_for_a_pod_that_may_be_different(other: Pod) -> None:
+    siblings = Siblings()
+    siblings.seen("a", None, made_by("ReplicaSet", "a", refused=True))
+    siblings.seen("b", None, other)
+    assert not siblings.speak_for(other)
+    assert not wants_request(other, ours=False, presumed=siblings.speak_for(other))

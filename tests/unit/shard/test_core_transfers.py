@@ -60,8 +60,17 @@ class Coordinator:
         wanted = LetGo(name, machines, Selector(**selector), speculative)
         return self.world.told(instructions=(CoordinatorInstruction("i/" + name, 1, wanted),))["i/" + name]
 
-    def drain(self, name: str, priority: int, *machines: str, bucket: int = 0, **selector: Any) -> None:
-        wanted = DrainFor(name, priority, bucket, machines, Selector(**selector))
+    def drain(
+        self,
+        name: str,
+        priority: int,
+        *machines: str,
+        bucket: int = 0,
+        units: int = 0,
+        missing: Resources = Resources.ZERO,
+        **selector: Any,
+    ) -> None:
+        wanted = DrainFor(name, priority, bucket, machines, Selector(**selector), units, missing)
         self.world.told(instructions=(CoordinatorInstruction("d/" + name, 1, wanted),))
 
     def drained(self, name: str) -> tuple[str, ...]:
@@ -243,6 +252,26 @@ def test_drained_machines_nobody_proposes_to_move_are_used_again() -> None:
     assert world.state_of(low) == S.IDLE
     world.run(900)
     assert world.state_of(low) == S.CONFIGURED
+
+
+def test_no_more_is_drained_than_the_missing_units_or_sum_need() -> None:
+    """The coordinator asks for up to sixteen, because it does not know that each of these holds four units."""
+    for wanted, machines in (
+        ({"units": 1}, 1),
+        ({"units": 4}, 1),
+        ({"units": 5}, 2),
+        ({"missing": Resources.of(cpu=4000)}, 1),
+        ({"missing": Resources.of(cpu=4001)}, 2),
+        ({"missing": Resources.of(cpu=99_000)}, 3),
+        ({}, 3),
+    ):
+        world, coordinator, _ = filled(10, 10, 10)
+        (size,) = {each.shape.allocatable.get("cpu") for each in world.core.state.fleet.all()}
+        assert size == 4000
+        unit = {"min_unit": Resources.of(cpu=1000)} if "units" in wanted else {}
+        coordinator.drain("d", 1000, count=16, **wanted, **unit)  # type: ignore[arg-type]
+        world.run(5)
+        assert len(coordinator.drained("d")) == machines, wanted
 
 
 def test_a_drain_spares_higher_priorities_and_other_kinds() -> None:

@@ -267,6 +267,7 @@ def _after(drain: Drain, ack: Ack) -> Transfer:
         machines=tuple(sorted(ack.machines)),
         shape=drain.shape,
         priority=drain.priority,
-        units=drain.units,
+        # Demand without units is one claim.
+        units=drain.units or 1,
         drained=True,
     )

@@ -46,7 +46,9 @@ class Drain(Struct, frozen=True):
     selector: Selector
     priority: int
     bucket: int
+    # Units that are missing, or of demand without units the sum; the donor takes no more machines than they need.
     units: int
+    missing: Resources = Resources.ZERO
     provider: str = ""
 
 
@@ -227,8 +229,9 @@ class Planning:
         if not candidates:
             return
         _, _, instance_type, donor, carried = min(candidates)
-        needed = -(-wanted.units // carried) if wanted.deficit.units else 1
-        count = min(needed, MOST_DRAINS)
+        counted = bool(wanted.deficit.units)
+        # Nobody but the donor may know how large its machines are, so it has the last word on how many.
+        count = min(-(-wanted.units // carried), MOST_DRAINS) if counted else MOST_DRAINS
         self.plan.drains.append(
             Drain(
                 id=self._drain_id(donor, wanted.recipient, shape),
@@ -238,10 +241,17 @@ class Planning:
                 selector=Selector(instance_type, "", count),
                 priority=wanted.deficit.priority,
                 bucket=wanted.deficit.bucket,
-                units=min(count * carried, wanted.units),
+                units=self._drained_units(wanted, instance_type, count * carried),
+                missing=Resources.ZERO if counted else wanted.deficit.resources,
                 provider=_only(self._standings[donor].providers),
             )
         )
+
+    def _drained_units(self, wanted: Wanted, instance_type: str, held: int) -> int:
+        """What the machines that are asked for hold; all of it where nobody told their size, until they are there."""
+        if not wanted.deficit.units:
+            return 0
+        return min(held, wanted.units) if instance_type in self._sizes else wanted.units
 
     def _types_for(self, deficit: Deficit) -> list[tuple[str, int]]:
         """(instance type, units one machine carries) of everything bound anywhere that could serve."""

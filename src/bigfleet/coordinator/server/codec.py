@@ -108,6 +108,8 @@ def instruction_to_wire(
     if isinstance(subject, Drain):
         payload.preemptor_priority = subject.priority
         payload.preemptor_bucket = capacity_pb2.PenaltyBucket.ValueType(subject.bucket)
+        payload.units = subject.units
+        payload.missing.update(subject.missing.to_wire())
     elif not subject.speculative:
         payload.from_shard_id = tables.generations[subject.donor].id
         payload.to_shard_id = tables.generations[subject.recipient].id

@@ -128,12 +128,15 @@ class Matching:
         value_first: list[int] = []
         values: list[int] = []
         tolerations: list[int] = []
-        self.texts.intern_all([value for each, _ in self._cons[sets:] for one in each for value in one.values])
-        for requirements, tolerated in self._cons[sets:]:
-            for requirement in requirements:
-                key.append(self._key_column(requirement.key))
-                operator.append(int(requirement.operator))
-                values.extend(sorted(self.texts.intern(value) for value in requirement.values))
+        new = self._cons[sets:]
+        self.texts.intern_all([value for each, _ in new for one in each for value in one.values])
+        text = self.texts.index
+        column = {name: self._key_column(name) for name in {one.key for each, _ in new for one in each}}
+        for requirements, tolerated in new:
+            for name, operation, wanted in requirements:
+                key.append(column[name])
+                operator.append(operation)
+                values += [text[wanted[0]]] if len(wanted) == 1 else sorted([text[value] for value in wanted])
                 value_first.append(listed + len(values))
             first.append(rules + len(key))
             tolerations.append(self._toleration_index[tolerated])

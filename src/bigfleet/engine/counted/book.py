@@ -29,7 +29,7 @@ REOPEN, PAID_IDLE, PAID_DRAINING, PAID_EMPTY, BUY = 0, 1, 2, 3, 4
 LOTS, MEMBERS, TOKENS, BLOCKS, PURCHASES, FILLS, JOURNAL, FULL, TRIAL, FOUND, FILLED, PODS, LOOSE, DROPPED, DOMAINS = (
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 )  # fmt: skip
-MARK, CHAIN, UNIVERSES, FILL_TOKEN, MOST_TOKENS, LOOK = 15, 16, 17, 18, 19, 20
+MARK, CHAIN, UNIVERSES, FILL_TOKEN, MOST_TOKENS, LOOK, INDEXED = 15, 16, 17, 18, 19, 20, 21
 # Places in `money`: of the fill at hand, and what a gang's trial has spent.
 VALUE, RISK, SPENT = 0, 1, 2
 # Bits of `mark`, by machine: promised by (c), taken by (d), reopened by (a).
@@ -51,7 +51,7 @@ class PlacementRules(NamedTuple):
 @view
 class Turns(View):
     """`may`: may acquire; `able`: may preempt; `key`: the label column of its domains, -1 without; `next`: the next
-    plain turn of its cluster; `uni`, `unis`: its stretch of `Universes`."""
+    plain turn of its cluster; `uni`, `unis`: its stretch of `Universes`; `on_coming`: turns in the order of P16."""
 
     entry: I4
     cluster: I4
@@ -70,6 +70,7 @@ class Turns(View):
     next: I4
     uni: I4
     unis: I4
+    on_coming: I4
 
 
 @view
@@ -114,7 +115,8 @@ class Lots(View):
 @view
 class Blocks(View):
     """What may be taken: a cell's unclaimed members, or (`cell` -1) `n` members from `first` on, `taken` of them gone.
-    `least` is the smallest id when Assign began; `left` a row of `spare` (reopened nodes only)."""
+    `least` is the smallest id when Assign began; `left` a row of `spare` (reopened nodes only); `chain` leads to the
+    next block of its domain."""
 
     tier: U1
     cls: I4
@@ -130,6 +132,7 @@ class Blocks(View):
     spare: I8M
     score: F8
     asked: I8
+    chain: I4
 
 
 @view
@@ -168,7 +171,7 @@ class Backoffs(View):
 
 @view
 class Scratch(View):
-    """Room for candidates, one fill, one turn's domains, and what undoing a trial takes."""
+    """Room for candidates, one fill, one turn's domains with their first blocks, and what undoing a trial takes."""
 
     lot: I4
     block: I4
@@ -179,6 +182,7 @@ class Scratch(View):
     seen: I8
     inside: I8
     dom: I4
+    head: I4
     kind: U1
     a: I4
     b: I8

@@ -12,10 +12,12 @@ from bigfleet.engine.counted.book import (
     ACQUIRED,
     AWAITING,
     BUY,
+    DOMAINS,
     FILL_TOKEN,
     FILLED,
     FILLS,
     FULL,
+    INDEXED,
     LOOK,
     MEMBERS,
     PAID_DRAINING,
@@ -35,6 +37,7 @@ from bigfleet.engine.counted.book import (
     Book,
     PlacementRules,
 )
+from bigfleet.engine.counted.domains import is_touched
 from bigfleet.engine.counted.lots import (
     joined,
     new_lot,
@@ -211,6 +214,8 @@ def _candidates(
     """Candidates of a tier in `s.block`, with their scores; `owned`: only those (1), the others (0), both (-1). Of
     candidates that are alike only the first in order is one: no other would be chosen."""
     if tier == BUY or tier == PAID_IDLE:
+        if key >= 0 and b.meta[INDEXED] == t + 1:
+            return _of_domain(w, b, rules, t, q, riders, dom, most, device, tier, owned, offered)
         return _first_of_groups(w, b, rules, t, q, riders, key, dom, most, device, tier, owned, offered)
     found = 0
     for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
@@ -270,6 +275,43 @@ def _first_of_groups(
             found = _judge(w, b, rules, t, q, block, riders, most, offered, found)
             if alike and (seen == 3 or not mixed):
                 break
+    return found
+
+
+@inner
+def index_domains(w: World, b: Book, t: int) -> None:
+    """Chains the idle blocks and those to be bought that match a gang, by domains that were touched for it."""
+    key = b.t.key[t]
+    for i in range(b.meta[DOMAINS]):
+        b.s.head[b.s.dom[i]] = -1
+    for tier in (PAID_IDLE, BUY):
+        for i in range(b.con_first[tier, b.t.con[t]], b.con_last[tier, b.t.con[t]]):
+            for at in range(b.group_first[b.con_group[i]], b.group_last[b.con_group[i]]):
+                block = b.group_block[at]
+                dom = w.k.dom[b.blocks.cls[block], key]
+                if is_touched(b, dom) and unclaimed(w, b, block) > 0:
+                    b.blocks.chain[block] = b.s.head[dom]
+                    b.s.head[dom] = block
+    b.meta[INDEXED] = t + 1
+
+
+@inner
+def _of_domain(
+    w: World, b: Book, rules: PlacementRules, t: int, q: int, riders: bool, dom: int, most: int, device: int, tier: int,
+    owned: int, offered: float,
+) -> int:  # fmt: skip
+    found = 0
+    block = b.s.head[dom]
+    while block >= 0:
+        cls = b.blocks.cls[block]
+        if (
+            b.blocks.tier[block] == tier
+            and (device < 0 or b.kinds.device[cls] == device)
+            and (owned < 0 or b.kinds.owned[cls] == owned)
+            and unclaimed(w, b, block) > 0
+        ):
+            found = _judge(w, b, rules, t, q, block, riders, most, offered, found)
+        block = b.blocks.chain[block]
     return found
 
 

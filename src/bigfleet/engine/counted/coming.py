@@ -16,8 +16,9 @@ ALL = REMAINDERS | WHOLE
 
 @inner
 def place_on_coming(w: World, b: Book, rules: PlacementRules, first: int, last: int) -> int:
-    """P16 for the turns `first .. last`; returns how far it came before a column was full."""
-    for t in range(first, last):
+    """P16 for the places `first .. last` of its order; returns how far it came before a column was full."""
+    for place_in_order in range(first, last):
+        t = b.t.on_coming[place_in_order]
         kind = b.t.kind[t]
         if kind == SPREAD:
             _spread(w, b, rules, t)
@@ -27,7 +28,7 @@ def place_on_coming(w: World, b: Book, rules: PlacementRules, first: int, last: 
             for q in range(b.t.first[t], b.t.first[t] + b.t.n[t]):
                 place(w, b, rules, t, q, ALL, -1, -1)
         if b.meta[FULL] != 0:
-            return t
+            return place_in_order
     return last
 
 

@@ -25,7 +25,7 @@ from bigfleet.engine.counted.book import (
     Book,
     PlacementRules,
 )
-from bigfleet.engine.counted.buying import NO_LIMIT, best_block, buy, fill, mark_taken, unclaimed
+from bigfleet.engine.counted.buying import NO_LIMIT, best_block, buy, fill, index_domains, mark_taken, unclaimed
 from bigfleet.engine.counted.coming import ALL, place_one
 from bigfleet.engine.counted.domains import begin_domains, fewest, is_touched, load, may_take, save, touch
 from bigfleet.engine.counted.lots import REMAINDERS, begin_trial, no_room, note_portion, place, put, undo, usable
@@ -126,6 +126,7 @@ def _serve_gang(w: World, b: Book, rules: PlacementRules, t: int) -> None:
         touch(b, b.t.domain[t])
     else:
         _find_domains(w, b, rules, t)
+    index_domains(w, b, t)
     best = -1
     best_cost = 0.0
     for i in range(b.meta[DOMAINS]):

@@ -153,7 +153,7 @@ class CountedStep:
                 block=zeros(max(size, blocks, free)), portion=zeros(self.rules.riders + 2),
                 units=np.zeros(self.rules.riders + 2, np.int64), left=np.zeros((2, width), np.int64),
                 count=np.zeros(domains, np.int64), seen=np.zeros(domains, np.int64),
-                inside=np.zeros(domains, np.int64), dom=zeros(domains),
+                inside=np.zeros(domains, np.int64), dom=zeros(domains), head=zeros(domains),
             ),
             uni=uni, slots=fleet.v, members=fleet.cells.members.v, said=nodes.said,
             token=token, token_next=token_next,
@@ -287,19 +287,20 @@ class CountedStep:
         self, w: World, catalog: Catalog, fleet: Fleet, t: Turns, machines: NDArray[np.int32]
     ) -> NDArray[np.int32]:
         """By machine the turn of the gang it was bought for, -1 where it was bought for none that lacks room."""
-        stamps, texts = catalog.stamps, catalog.texts.texts
-        gangs: dict[tuple[int, int], int] = {}
-        for turn in np.nonzero(w.e.kind[self.entries] == GANG)[0].tolist():
-            entry = int(self.entries[turn])
-            group = int(w.e.group[entry])
-            if group >= 0 and texts[group]:
-                pair = stamps.pair_of(int(w.p.text[w.e.prof[entry]]), group)
-                gangs[int(t.cluster[turn]), pair] = turn
-        if not gangs:
-            return np.full(len(machines), -1, np.int32)
-        pairs = stamps.stamp_pair[fleet.v.stamp[machines]].tolist()
-        whose = zip(fleet.v.cluster[machines].tolist(), pairs, strict=True)
-        return np.array([gangs.get(each, -1) for each in whose], np.int32)
+        own = np.full(len(machines), -1, np.int32)
+        turns = np.nonzero((w.e.kind[self.entries] == GANG) & (w.e.group[self.entries] > 0))[0]
+        if not len(turns) or not len(machines):
+            return own
+        entries, size = self.entries[turns], len(catalog.texts.texts)
+        keys = (t.cluster[turns].astype(np.int64) * size + w.p.text[w.e.prof[entries]]) * size + w.e.group[entries]
+        order = np.argsort(keys)
+        pairs = catalog.stamps.stamp_pair[fleet.v.stamp[machines]]
+        fingerprints, groups = catalog.stamps.pair_fingerprint[pairs], catalog.stamps.pair_group[pairs]
+        mine = (fleet.v.cluster[machines].astype(np.int64) * size + fingerprints) * size + groups
+        at = order[np.minimum(np.searchsorted(keys, mine, sorter=order), len(order) - 1)]
+        found = (keys[at] == mine) & (groups > 0)
+        own[found] = turns[at[found]]
+        return own
 
     def _texts_of_sums(
         self, w: World, catalog: Catalog, fleet: Fleet, demand: Demand, young: NDArray[np.int32]

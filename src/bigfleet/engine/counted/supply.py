@@ -128,14 +128,15 @@ def make_lots(
     lots.own[:size] = own[head]
     lots.first[:size] = firsts
     lots.n[:size] = np.diff(np.append(firsts, count))
-    loose = -1
-    for lot in range(size):
-        home = int(lots.cluster[lot])
-        if home < 0:
-            lots.next[lot], loose = loose, lot
-        else:
-            lots.next[lot], b.whole[home] = b.whole[home], lot
-    b.meta[LOOSE] = loose
+    # The lots of a cluster lie together: each leads to the one before it.
+    lots.next[:size] = np.arange(-1, size - 1)
+    homes = lots.cluster[:size]
+    begins = np.append(True, homes[1:] != homes[:-1])
+    lots.next[:size][begins] = -1
+    last = np.append(begins[1:], True)
+    named = last & (homes >= 0)
+    b.whole[homes[named]] = np.nonzero(named)[0]
+    b.meta[LOOSE] = int((homes < 0).sum()) - 1
     b.meta[LOTS], b.meta[MEMBERS] = size, count
 
 

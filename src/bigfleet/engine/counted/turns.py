@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog
     from bigfleet.engine.demand.demand import Demand
 
-_NONE = np.zeros(0, np.int32)
-
 
 class Lacking(NamedTuple):
     """Who takes turns: entries in order, and their clusters."""
@@ -32,18 +30,9 @@ class Lacking(NamedTuple):
 
 
 @kernel
-def list_lacking(w: World, clusters: int, entries: I4, which: I4, out: I8) -> None:
-    """Entries of reporting clusters that lack room, and the clusters that have some; `out` = how many of both, and of
-    parts. Only counts where there is no room to list."""
-    out[0] = 0
-    out[1] = 0
-    out[2] = 0
-    for cluster in range(clusters):
-        if w.c.counted[cluster] == 0 or w.c.lacking[cluster] == 0:
-            continue
-        if len(which) > 0:
-            which[out[2]] = cluster
-        out[2] += 1
+def list_lacking(w: World, clusters: I4, entries: I4, out: I8) -> None:
+    """Entries of these reporting clusters that lack room; `out` = how many of them, and how many parts."""
+    for cluster in clusters:
         for row in range(w.c.start[cluster], w.c.start[cluster] + w.c.rows[cluster]):
             if w.rows.lacking[row] == 0:
                 continue
@@ -55,8 +44,7 @@ def list_lacking(w: World, clusters: int, entries: I4, which: I4, out: I8) -> No
             while w.rows.lacking[w.parts.row[first]] == 0:
                 first += 1
             if first == part:
-                if len(entries) > 0:
-                    entries[out[0]] = entry
+                entries[out[0]] = entry
                 out[0] += 1
 
 
@@ -75,13 +63,15 @@ def _entry_of(w: World, cluster: int, part: int) -> int:
 
 
 def find_lacking(w: World, clusters: int) -> Lacking | None:
-    out = np.zeros(3, np.int64)
-    list_lacking(w, clusters, _NONE, _NONE, out)
-    entries, portions, listed = out.tolist()
-    if not entries:
+    some = np.nonzero((w.c.counted[:clusters] != 0) & (w.c.lacking[:clusters] > 0))[0]
+    if not len(some):
         return None
-    found, which = np.empty(entries, np.int32), np.empty(listed, np.int32)
-    list_lacking(w, clusters, found, which, out)
+    out = np.zeros(2, np.int64)
+    # As many as there are rows, or units without room: no entry lacks less than one.
+    found, which = np.empty(np.minimum(w.c.rows, w.c.lacking)[some].sum(), np.int32), some.astype(np.int32)
+    list_lacking(w, which, found, out)
+    entries, portions = out.tolist()
+    found = found[:entries]
     keys = (w.e.seq[found], w.c.rank[w.e.cluster[found]], w.e.arrival[found], w.p.precedence[w.e.prof[found]])
     return Lacking(found[np.lexsort(keys)], which, portions)
 
@@ -185,7 +175,19 @@ def take_turns(
     size = len(domains)
     uni: Universes = made_with(Universes, 2 * size + 4 * len(catalog.domain_texts) + 64)
     uni.dom[:size], uni.units[:size] = domains, units
+    t.on_coming[:count] = _alone_first(w, t, q, tokens, count)
     return t, q, uni, tokens
+
+
+def _alone_first(
+    w: World, t: Turns, q: Portions, tokens: dict[int, frozenset[str]], count: int
+) -> NDArray[np.int64] | NDArray[np.int32]:
+    """Turns as they place on what is coming: among equals by precedence those with tokens first (P16)."""
+    if not tokens:
+        return np.arange(count)
+    shares = np.ones(count, bool)
+    shares[q.turn[list(tokens)]] = False
+    return np.lexsort((np.arange(count), shares, w.p.precedence[t.prof[:count]]))
 
 
 def _on_one_host(t: Turns, q: Portions, turn: int, runs: bool, tokens: dict[int, frozenset[str]]) -> None:

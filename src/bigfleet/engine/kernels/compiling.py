@@ -57,6 +57,10 @@ def compile_piece(dispatcher: Any, signature: Any) -> None:
 class _PieceLibrary(JITCodeLibrary):
     """A piece as it was lowered, and which libraries it calls."""
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        # Every kernel that links it optimizes it as its own.
+        ll_module.data_layout = self._codegen._data_layout
+
     def finalize(self) -> None:
         self._finalized = True
 

@@ -145,7 +145,7 @@ def _hints(view_class: type) -> dict[str, Any]:
             else:
                 _, element, dimensions = get_args(hint)
                 found[each.name] = types.Array(ELEMENTS[element], dimensions, "C")
-        # Told when all of it is known: another engine's thread may ask at the same time.
+        # Known to others only when it is whole: several engines may begin at once, each in its thread.
         _HINTS[view_class] = found
     return found
 

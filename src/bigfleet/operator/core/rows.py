@@ -1,7 +1,9 @@
 """The rows of a roll-up: units wanted, running and without room per profile, group and exact unit.
 
 Kept as requests come and go; resources are count times unit, always. A profile whose pods come in too many sizes is
-told on a grid: every unit rounded up a little, never past the largest, until there are few sizes again for a while.
+told by cells of a grid, each as the least that holds all its units, until there are few sizes again for a while: a
+unit is rounded up a little, and never past what somebody asks for. (Rounded up to the grid itself, 16 cores no longer
+fitted a machine of 16.)
 Pods that may not share a machine have rows of their own, told a KiB larger beside others of their size: a shard adds up
 rows of one unit, and would keep everybody apart.
 """
@@ -145,10 +147,9 @@ class Rows:
         """All rows in canonical order; `homes` says in which domain each gang runs and how many of it."""
         found = []
         for _, family in sorted(self._families.items()):
-            largest = _largest(family) if family.coarse else {}
             told: dict[Resources, int] = {}
             for _, row in sorted(family.rows.items(), key=lambda each: (each[0][0].canonical, each[0][1])):
-                found.append(_told(family, row, _unit(row, largest, told), homes))
+                found.append(_told(family, row, _unit(row, told), homes))
         return found
 
     def books(self) -> list[RowBook]:
@@ -165,15 +166,12 @@ def _rounded(amount: int) -> int:
     return -(-amount >> shift) << shift
 
 
-def _largest(family: Family) -> dict[str, int]:
-    return {name: max(exact.get(name) for exact in family.units) for name in _ROUNDED}
-
-
-def _unit(row: RowBook, largest: dict[str, int], told: dict[Resources, int]) -> Resources:
+def _unit(row: RowBook, told: dict[Resources, int]) -> Resources:
     """What a row is told as: no two of a family alike."""
     unit = row.unit
-    if largest:
-        unit = Resources({name: min(amount, largest.get(name, amount)) for name, amount in unit.items()})
+    if row.family.coarse:
+        exact = [kind.shape.requests for kind in row.kinds]
+        unit = Resources({name: max(each.get(name) for each in exact) for name in unit.names()})
     alike = told.get(unit, 0)
     told[unit] = alike + 1
     return unit + Resources.of(memory=alike) if alike else unit

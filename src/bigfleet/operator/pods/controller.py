@@ -22,6 +22,7 @@ from bigfleet.operator.kube.objects import Node, Pod
 from bigfleet.operator.kube.worklist import Worklist
 from bigfleet.operator.pods.metrics import PodControllerMetrics
 from bigfleet.operator.pods.rule import Mode, request_for, request_name, wants_request
+from bigfleet.operator.pods.siblings import Siblings
 from bigfleet.operator.reading.volumes import Volumes, claims_of
 from bigfleet.operator.reading.watches import Told, volume_watches
 from bigfleet.operator.reading.wishes import Penalties
@@ -50,6 +51,7 @@ class PodController:
         self._notices = Notices(client, "bigfleet-unschedulable-pod-controller")
         self._pods: dict[str, Pod] = {}
         self._by_uid: dict[str, str] = {}
+        self._siblings = Siblings()
         # All nodes, and those of BigFleet's.
         self._all_nodes: set[str] = set()
         self._nodes: set[str] = set()
@@ -88,6 +90,8 @@ class PodController:
         key = key_of(pod)
         before = self._pods.get(key)
         self._pods[key] = pod
+        for other in self._siblings.seen(key, before, pod):
+            self._work.add(other)
         self._by_uid[pod.metadata.uid] = key
         if before is not None and before.metadata.uid != pod.metadata.uid:
             self._by_uid.pop(before.metadata.uid, None)
@@ -102,6 +106,7 @@ class PodController:
     def pod_gone(self, key: str) -> None:
         pod = self._pods.pop(key, None)
         if pod is not None:
+            self._siblings.gone(key, pod)
             self._by_uid.pop(pod.metadata.uid, None)
             for claim in claims_of(pod):
                 self._mounted_by.get(claim, set()).discard(key)
@@ -163,7 +168,9 @@ class PodController:
         node = pod.spec.node_name
         # A node that is gone was ours if its pod has a request: taking that away would lose the demand for a moment.
         ours = node in self._nodes or (bool(known) and node not in self._all_nodes)
-        if not wants_request(pod, ours=ours, mode=self._mode):
+        # What was presumed of a pod is not taken back before the scheduler has looked at it.
+        presumed = bool(known) or self._siblings.speak_for(pod)
+        if not wants_request(pod, ours=ours, mode=self._mode, presumed=presumed):
             for each in list(known):
                 await self._delete(each)
             return "pod_terminal" if pod.status.phase in ("Succeeded", "Failed") else "not_wanted"

@@ -1,7 +1,8 @@
 """Which pods have a request, and what stands in it. Pure: from a pod and its node to the request it should have.
 
 A request exists if and only if its pod is unschedulable or bound to a node of BigFleet's; terminating pods count until
-they are gone. In mode `all`, the reference's, every pod that has not finished has one.
+they are gone. Unschedulable is what the scheduler said so of, and what it has not looked at yet while it said so of
+another pod of the same template (`siblings`). In mode `all`, the reference's, every pod that has not finished has one.
 """
 
 from __future__ import annotations
@@ -36,8 +37,22 @@ def request_name(pod: Pod) -> str:
     return f"cr-pod-{pod.metadata.name[:_LONGEST_POD_NAME]}-{digest}"
 
 
-def wants_request(pod: Pod, *, ours: bool, mode: Mode = Mode.UNSCHEDULABLE) -> bool:
-    """`ours`: whether the node it is bound to is one of BigFleet's."""
+def is_refused(pod: Pod) -> bool:
+    """The scheduler found no node for it."""
+    return not pod.spec.node_name and any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in pod.status.conditions
+    )
+
+
+def is_unjudged(pod: Pod) -> bool:
+    """It waits, and the scheduler has said nothing of it so far."""
+    return not pod.spec.node_name and all(each.type != "PodScheduled" for each in pod.status.conditions)
+
+
+def wants_request(pod: Pod, *, ours: bool, mode: Mode = Mode.UNSCHEDULABLE, presumed: bool = False) -> bool:
+    """`ours`: whether the node it is bound to is one of BigFleet's. `presumed`: a pod that the scheduler has not looked
+    at yet counts as refused."""
     if pod.status.phase in FINISHED or origin_of(pod) is Origin.DAEMON:
         return False
     if REQUEST_ANNOTATION in pod.metadata.annotations:
@@ -51,10 +66,7 @@ def wants_request(pod: Pod, *, ours: bool, mode: Mode = Mode.UNSCHEDULABLE) -> b
         return False
     if mode is Mode.ALL:
         return True
-    return any(
-        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
-        for each in pod.status.conditions
-    )
+    return is_refused(pod) or (presumed and is_unjudged(pod))
 
 
 def request_for(

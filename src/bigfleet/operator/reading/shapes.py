@@ -23,6 +23,9 @@ from bigfleet.operator.reading.profiles import Meaning
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 PIN_ANNOTATION = f"{API_GROUP}/do-not-disrupt"
 CLOSING_ANNOTATION = f"{API_GROUP}/closing-since"
+# For whom a node that has just come is kept; in force while its taint is there.
+KEPT_ANNOTATION = f"{API_GROUP}/kept-for"
+KEPT_TAINT = f"{API_GROUP}/kept"
 # Who wrote that a pod must not be moved, and in which words.
 _PINS = (
     (PIN_ANNOTATION, "true"),
@@ -118,17 +121,24 @@ def node_seen(node: Node, *, machine: str, extra: Resources = Resources.ZERO) ->
         name=node.metadata.name,
         allocatable=parse(node.status.allocatable, round_up=False) + extra,
         labels=tuple(sorted(labels.items())),
-        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints),
+        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints if each.key != KEPT_TAINT),
         machine=machine,
         ready=node.ready and not any(each.key in _STARTING for each in node.spec.taints),
         cordoned=node.spec.unschedulable,
         closing_since=closing_since(node),
+        kept_for=kept_for(node),
     )
 
 
 def closing_since(node: Node) -> int:
     written = node.metadata.annotations.get(CLOSING_ANNOTATION, "")
     return int(written) if written.isdecimal() else 0
+
+
+def kept_for(node: Node) -> str:
+    """Whoever takes the taint away opens the node."""
+    tainted = any(each.key == KEPT_TAINT for each in node.spec.taints)
+    return node.metadata.annotations.get(KEPT_ANNOTATION, "") if tainted else ""
 
 
 def budget_seen(key: str, budget: Budget) -> BudgetSeen:

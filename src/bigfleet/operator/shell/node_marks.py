@@ -1,7 +1,9 @@
-"""What we write on Nodes: cordon and drain, closing, levels of fill. One writer per node, from what it should show.
+"""What we write on Nodes: cordon and drain, closing, levels of fill, for whom a new one is kept. One writer per node,
+from what it should show.
 
 Everything is on the Node itself, so that a restarted operator finds it again: the drain as an annotation, closing as an
-annotation and a soft taint, levels as soft taints. Whatever others wrote there stays.
+annotation and a soft taint, levels as soft taints, keeping as an annotation and a hard taint. Whatever others wrote
+there stays.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from bigfleet.operator.core.mirror.levels import DEVICE_TAINTS
 from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.kube.worklist import Worklist
-from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, closing_since
+from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, KEPT_ANNOTATION, KEPT_TAINT, closing_since, kept_for
 
 DRAIN_ANNOTATION = f"{API_GROUP}/drain"
 # Set where it was our closing that cordoned the node: nobody else's cordon is ever taken away.
@@ -28,7 +30,7 @@ CLOSING_TAINT = f"{API_GROUP}/closing"
 FILL_TAINT = f"{API_GROUP}/fill-below-"
 DEVICES_TAINT = f"{API_GROUP}/keeps-devices-"
 THRESHOLDS = (90, 75, 60, 45, 30, 15)
-_SOFT = "PreferNoSchedule"
+_SOFT, _HARD = "PreferNoSchedule", "NoSchedule"
 
 
 class NodeMarks:
@@ -42,6 +44,7 @@ class NodeMarks:
         self._drains: dict[str, ResumedDrain | None] = {}
         self._closing: dict[str, int] = {}
         self._levels: dict[str, int] = {}
+        self._kept: dict[str, str] = {}
         self._machines: dict[str, str] = {}
         self.work = Worklist("mark node", self._mark, at_once=16)
         self.on_written: Callable[[str], None] = lambda name: None
@@ -67,9 +70,14 @@ class NodeMarks:
         self._levels[node] = level
         self.work.add(node)
 
+    def keep(self, node: str, whom: str) -> None:
+        """Nobody may come to it but those it is kept for, when it is let go; empty lets it go."""
+        self._kept[node] = whom
+        self.work.add(node)
+
     def forget(self, node: str) -> None:
-        for kept in (self._drains, self._closing, self._levels, self._machines):
-            kept.pop(node, None)
+        for known in (self._drains, self._closing, self._levels, self._kept, self._machines):
+            known.pop(node, None)
 
     async def _mark(self, name: str) -> float | None:
         node = self._nodes.get(name)
@@ -106,6 +114,9 @@ class NodeMarks:
         since = self._closing.get(name, closing_since(node))
         if since != closing_since(node):
             annotations[CLOSING_ANNOTATION] = str(since) if since else None
+        kept = self._kept.get(name, kept_for(node))
+        if written.get(KEPT_ANNOTATION, "") != kept:
+            annotations[KEPT_ANNOTATION] = kept or None
         if self._cordon_closing and since and not wanted:
             wanted = True
             annotations[CLOSED_ANNOTATION] = "true"
@@ -114,7 +125,7 @@ class NodeMarks:
             wanted = bool(self._drains.get(name))
         if wanted != cordoned:
             spec["unschedulable"] = wanted or None
-        taints = self._taints(name, node, bool(since))
+        taints = self._taints(name, node, bool(since), bool(kept))
         if taints != node.spec.taints:
             spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
         if not annotations and not spec:
@@ -127,8 +138,9 @@ class NodeMarks:
             metadata["resourceVersion"] = node.metadata.resource_version
         return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
-    def _taints(self, name: str, node: Node, closing: bool) -> tuple[Taint, ...]:
+    def _taints(self, name: str, node: Node, closing: bool, kept: bool) -> tuple[Taint, ...]:
         ours = [Taint(CLOSING_TAINT, _SOFT)] if closing else []
+        ours += [Taint(KEPT_TAINT, _HARD)] if kept else []
         if name in self._levels:
             level = self._levels[name]
             if any(is_device(resource) for resource in node.status.allocatable):
@@ -164,7 +176,7 @@ def write_drain(drain: ResumedDrain) -> str:
 
 
 def _is_ours(taint: Taint) -> bool:
-    return taint.key == CLOSING_TAINT or taint.key.startswith((FILL_TAINT, DEVICES_TAINT))
+    return taint.key in (CLOSING_TAINT, KEPT_TAINT) or taint.key.startswith((FILL_TAINT, DEVICES_TAINT))
 
 
 def _spread_out(levels: int) -> tuple[int, ...]:

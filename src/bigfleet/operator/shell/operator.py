@@ -19,6 +19,8 @@ from bigfleet.crd.available_capacity import AvailableCapacity
 from bigfleet.crd.capacity_request import CapacityRequest
 from bigfleet.crd.upcoming_node import UpcomingNode
 from bigfleet.model.names import API_GROUP, API_VERSION, OPERATOR_CAPABILITIES, PLACEMENT
+from bigfleet.model.quantity import QuantityError
+from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.operator import session_codec
 from bigfleet.operator.core import events as op
@@ -30,6 +32,7 @@ from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.listwatch import ListWatch
 from bigfleet.operator.kube.notices import Notices
 from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
+from bigfleet.operator.reading.amounts import parse
 from bigfleet.operator.reading.overhead import Overhead
 from bigfleet.operator.reading.shapes import closing_since
 from bigfleet.operator.reading.view import ClusterView
@@ -102,6 +105,8 @@ class Operator:
         self._clock = time.time_ns() - time.monotonic_ns()
         self._levels_due = 0.0
         self._hints_due: float | None = None
+        # Machines on their way, the gang each was bound for, and what it has.
+        self._expected: dict[str, tuple[str, Resources]] = {}
         self._greeted = False
         self._view.on_change = self._dirty.set
         self._view.on_node = self._node_changed
@@ -270,6 +275,27 @@ class Operator:
         if node is not None:
             self._marks.close(node.metadata.name, since)
 
+    def _keep(self, name: str, machine: str) -> None:
+        """A node that has just come, and is not ready yet, may be kept for those it came for."""
+        expected = self._expected.pop(machine, None)
+        if expected is None or self._view.nodes[name].ready or not self._settings.keep_new_nodes:
+            return
+        if whom := self._mirror.keep_for(*expected):
+            self._marks.keep(name, whom)
+
+    def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
+        if frame.state == provider_pb2.MACHINE_STATE_CONFIGURING:
+            has = _readable(frame)
+            self._mirror.told(frame.machine_id, has)
+            self._expected[frame.machine_id] = (frame.group, has)
+        else:
+            self._mirror.told(frame.machine_id, None)
+            if frame.state != provider_pb2.MACHINE_STATE_CONFIGURED:
+                self._expected.pop(frame.machine_id, None)
+        if (node := self._view.node_of(frame.machine_id)) is not None:
+            self._keep(node.metadata.name, frame.machine_id)
+        self._dirty.set()
+
     def _eviction_ended(self, machine: str, error: str) -> None:
         self._tell(op.EvictionEnded(machine, error))
 
@@ -278,6 +304,7 @@ class Operator:
             return
         if name in self._view.nodes:
             self._marks.identify(name, machine)
+            self._keep(name, machine)
         self._upcoming.look(machine)
         if name not in self._view.nodes:
             self._marks.forget(name)
@@ -299,6 +326,7 @@ class Operator:
                 frame = message.node_state_update
                 self._view.machine_named(frame.machine_id)
                 self._upcoming.heard(frame)
+                self._expect(frame)
                 if frame.state in _WITHOUT_NODE:
                     self._tell(op.NodeGone(frame.machine_id))
             case "available_capacity":
@@ -368,6 +396,9 @@ class Operator:
         self._metrics.stranded.set(found.stranded)
         for machine in found.reopen:
             self._close(machine, 0)
+        for machine in found.let_go:
+            if (node := self._view.node_of(machine)) is not None:
+                self._marks.keep(node.metadata.name, "")
         for uid in found.stuck:
             self._view.tell_stuck(uid)
         if self._settings.fill_levels:
@@ -426,6 +457,14 @@ class Operator:
             return
         self._levels_due = time.monotonic() + self._settings.fill_seconds
         self._look()
+
+
+def _readable(frame: shard_pb2.NodeStateUpdate) -> Resources:
+    """What the machine has; nothing where that cannot be read, and then its node is kept for nobody."""
+    try:
+        return parse(dict(frame.resources.resources), round_up=False)
+    except (QuantityError, ResourceError):
+        return Resources.ZERO
 
 
 # The shard asks again for what it did not get of these.

@@ -34,6 +34,7 @@ class OperatorSettings:
     fill_levels: int = 6
     fill_seconds: float = 30.0
     cordon_closing: bool = False
+    keep_new_nodes: bool = True
     # Dollars; units whose interruption costs more are given no node that may be interrupted.
     keep_off_interruptible: float = math.inf
     leader_elect: bool = True

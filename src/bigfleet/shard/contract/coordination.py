@@ -105,13 +105,18 @@ class LetGo(Struct, frozen=True):
 
 
 class DrainFor(Struct, frozen=True):
-    """Machines to drain for demand of another shard; `bucket` is what interrupting the preemptor costs."""
+    """Machines to drain for demand of another shard; `bucket` is what interrupting the preemptor costs.
+
+    No more of them than hold `units` of the selector's unit, or without units than the sum that is `missing` needs.
+    """
 
     transfer: str
     priority: int
     bucket: int = 0
     machines: tuple[str, ...] = ()
     selector: Selector = Selector()
+    units: int = 0
+    missing: Resources = Resources.ZERO
 
 
 Payload = AssignDomain | UnassignDomain | LetGo | DrainFor

@@ -63,7 +63,8 @@ class ReclaimCancel(Struct, frozen=True):
 
 
 class NodeState(Struct, frozen=True):
-    """State of one machine of this cluster; `shape` carries labels, allocatable and taints."""
+    """State of one machine of this cluster; `shape` carries labels, allocatable and taints. `group` is the gang it was
+    bound for, as long as it is bound."""
 
     machine: str
     cluster: str
@@ -72,6 +73,7 @@ class NodeState(Struct, frozen=True):
     provider_id: str
     last_error: str
     shape: Shape | None
+    group: str = ""
 
 
 class AvailableCapacity(Struct, frozen=True):

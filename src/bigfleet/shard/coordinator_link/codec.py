@@ -106,6 +106,8 @@ def _payload(message: coordinator_pb2.CoordinatorInstruction) -> say.Payload | N
                 drained.preemptor_bucket,
                 tuple(drained.machine_ids),
                 selector,
+                drained.units,
+                Resources.parse(dict(drained.missing), round_up=True),
             )
         case _:
             return None

@@ -233,6 +233,7 @@ def _node_state(frame: ev.NodeState) -> shard_pb2.NodeStateUpdate:
         node_name=frame.node_name,
         provider_id=frame.provider_id,
         last_error=frame.last_error,
+        group=frame.group,
     )
     if frame.shape is not None:
         update.labels.update(frame.shape.node_labels())

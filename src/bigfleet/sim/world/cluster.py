@@ -156,6 +156,12 @@ class Cluster:
             self.nodes[machine].closing_since = since
             self._note(node=machine)
 
+    def keep(self, machine: str, kept_for: str) -> None:
+        """Nobody may come to the node until it is kept for nobody."""
+        if machine in self.nodes:
+            self.nodes[machine].kept_for = kept_for
+            self._note(node=machine)
+
     def closing(self) -> list[str]:
         return sorted(node.id for node in self.nodes.values() if node.closing_since)
 

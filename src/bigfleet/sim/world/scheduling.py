@@ -50,6 +50,8 @@ class Scheduler:
         kind = podset.kind
         if node.cordoned:
             return "are cordoned"
+        if node.kept_for:
+            return "have just come and are kept for others"
         if kind.apart and podset in node.pods:
             return "have a pod of the same object, which may share none"
         if self.risk_rule and node.shape.probability * kind.interruption_dollars > kind.most_risk:

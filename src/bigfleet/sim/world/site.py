@@ -118,6 +118,7 @@ class Site:
         says: SumReports | PlacementReports = SumReports(cluster, self._shuffle)
         if operator is OperatorKind.PLACEMENT:
             says = PlacementReports(cluster, kinds.resources, kinds.risks, levels=spec.levels)
+            says.on_open = lambda: self.demand_changed(cluster.name)
         agent = Agent(
             cluster.name,
             rollup_interval=spec.rollup_interval,
@@ -216,6 +217,9 @@ class Site:
             if now and after is not None:
                 site = self.sites_of.get(now, self)
                 site.members[now].cluster.join(machine, translator.shape(after.shape))
+                says = site.members[now].says
+                if isinstance(says, PlacementReports):
+                    says.joined(machine)
                 site.demand_changed(now)
 
     def _leave(self, member: Member, machine: str) -> None:
@@ -309,7 +313,11 @@ class Site:
         self._operate(member, op.Connected(session))
 
     def _hear(self, member: Member, session: int, frame: ev.Frame) -> None:
-        if member.session != session or (given := heard(frame)) is None:
+        if member.session != session:
+            return
+        if isinstance(frame, ev.NodeState) and isinstance(member.says, PlacementReports):
+            member.says.told(frame)
+        if (given := heard(frame)) is None:
             return
         if isinstance(frame, ev.ReclaimInstruction):
             self._look(member)  # whether there is room is asked of what is, not of what was

@@ -43,9 +43,18 @@ def test_a_level_changes_only_when_the_fill_is_clearly_past_its_threshold() -> N
             assert level_of(percent / 100, settled) == settled, "a level that never comes to rest"
 
 
-def test_nodes_without_services_count_as_emptier() -> None:
+def test_nodes_without_services_count_as_emptier_where_others_have_some() -> None:
     assert cluster(78).levels() == [("n-000", 1)]
-    assert cluster(78, service=False).levels() == [("n-000", 5)]
+    mixed = cluster(78, 0)
+    job = f.PodShape("default", Resources.of(cpu=78), PLAIN, service=False)
+    mixed.apply([f.PodSeen("job", job, "n-001")])
+    mixed.settle(0)
+    assert dict(mixed.levels()) == {"n-000": 1, "n-001": 5}
+
+
+def test_where_there_are_only_jobs_nodes_count_as_full_as_they_are() -> None:
+    """Else all of them would lie below nearly every threshold, and their levels would say nothing."""
+    assert cluster(78, service=False).levels() == [("n-000", 1)]
 
 
 def test_levels_are_looked_at_every_half_minute() -> None:

@@ -275,6 +275,15 @@ def test_a_profile_in_too_many_sizes_is_told_on_a_grid_until_there_are_few_for_h
     mirror.validate()
 
 
+def test_a_crowded_profile_is_never_told_in_amounts_that_nobody_asks_for() -> None:
+    """Sixteen cores rounded up to the next step of a grid fit no machine of sixteen."""
+    sizes = [shape(16_000 + 1600 * number, app=f"s-{number}") for number in range(100)]
+    rows = looked([delta for each in sizes for delta in pods(1, each)]).rows()
+    asked = {each.requests.get("cpu") for each in sizes}
+    assert len(rows) < 100 and {row.unit.get("cpu") for row in rows} <= asked
+    assert min(row.unit.get("cpu") for row in rows) == 16_000
+
+
 # --------------------------------------------------------------------------------------------------------- nodes away
 
 
@@ -453,3 +462,74 @@ def test_the_session_refuses_what_the_mirror_has_no_room_for() -> None:
     assert refused.frame.outcome is frames.DrainOutcome.REFUSED
     session.handle(Received(replace(order, voluntary=False)), 2)
     assert mirror.settle(3).stranded == 1, "preemption is not refused, and its pods need another node"
+
+
+# ------------------------------------------------------------------------------------------- nodes kept for somebody
+
+
+FOR_GANG = "gang g"
+
+
+def gpu_node(name: str, cpu: int = 4000, **more: Any) -> f.NodeSeen:
+    return replace(node(name, cpu, **more), allocatable=Resources.of(cpu=cpu) + Resources({"nvidia.com/gpu": 4}))
+
+
+def test_nodes_that_came_for_a_gang_are_kept_from_others_until_all_of_it_has_room() -> None:
+    mirror = looked(pods(2, gang(4000)), pods(1, shape()), node("a", kept_for=FOR_GANG))
+    assert {row.group: row.stranded for row in mirror.rows()} == {"g": 2, "": 1}
+    [report] = mirror.reports()
+    assert not report.ready, "until it is let go it is still on its way"
+    assert mirror.settle(SECOND).let_go == ()
+    mirror.apply([node("b", kept_for=FOR_GANG)])
+    assert mirror.settle(2 * SECOND).let_go == ("m-a", "m-b")
+    mirror.apply([node("a"), node("b")])
+    mirror.settle(3 * SECOND)
+    assert {row.group: row.stranded for row in mirror.rows()} == {"g": 0, "": 1}
+    assert [report.ready for report in mirror.reports()] == [True, True]
+
+
+def test_nodes_of_a_gang_that_waits_for_nothing_are_let_go() -> None:
+    mirror = looked(node("a", kept_for=FOR_GANG))
+    assert mirror.settle(SECOND).let_go == ("m-a",)
+
+
+def test_a_node_is_kept_for_two_minutes_at_most() -> None:
+    mirror = looked(pods(2, gang(4000)), node("a", kept_for=FOR_GANG))
+    assert mirror.settle(119 * SECOND).let_go == ()
+    assert mirror.next_timer() == 120 * SECOND
+    assert mirror.settle(120 * SECOND).let_go == ("m-a",)
+
+
+def test_a_node_with_devices_is_kept_while_pods_without_wait_for_what_comes() -> None:
+    small, job = shape(4000), replace(shape(1000, app="job"), requests=Resources({"cpu": 1000, "nvidia.com/gpu": 1}))
+    mirror = looked(pods(1, small), pods(1, job))
+    came = gpu_node("gpu")
+    assert mirror.keep_for("", came.allocatable) == "", "nothing else is under way"
+    mirror.told("m-plain", Resources.of(cpu=4000))
+    mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
+    assert mirror.settle(SECOND).let_go == ()
+    assert [row.stranded for row in mirror.rows()] == [1, 1], "nobody may come yet"
+    mirror.apply([node("plain")])
+    assert mirror.settle(2 * SECOND).let_go == ("m-gpu",)
+
+
+def test_a_node_with_devices_is_not_kept_when_nothing_else_will_come() -> None:
+    mirror = looked(pods(2, shape(4000)), gpu_node("gpu", kept_for="devices"))
+    assert mirror.settle(SECOND).let_go == ("m-gpu",)
+
+
+def test_only_gangs_and_devices_keep_nodes() -> None:
+    mirror = looked(pods(1, shape()))
+    mirror.told("m-plain", Resources.of(cpu=4000))
+    mirror.settle(0)
+    assert mirror.keep_for("", Resources.of(cpu=4000, memory=1, pods=2)) == ""
+    assert mirror.keep_for("g", Resources.of(cpu=4000)) == FOR_GANG
+    assert mirror.keep_for("", Resources({"nvidia.com/gpu": 1})) == "devices"
+
+
+def test_nodes_of_a_gang_that_went_elsewhere_are_kept_for_another_that_lacks_room() -> None:
+    """Else they open one by one, and whoever is first takes them from a gang whose own nodes were taken."""
+    mirror = looked(pods(2, gang(4000, "late")), node("a", kept_for=FOR_GANG))
+    assert mirror.settle(SECOND).let_go == ()
+    mirror.apply([node("b", kept_for=FOR_GANG)])
+    assert mirror.settle(2 * SECOND).let_go == ("m-a", "m-b")

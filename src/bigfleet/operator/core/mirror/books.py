@@ -14,6 +14,7 @@ from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.operator.core.mirror import facts as f
 from bigfleet.operator.core.mirror.budgets import Budgets
 from bigfleet.operator.core.mirror.filters import COMMON, NODE_NAME, NodeFilter
+from bigfleet.operator.core.mirror.keeping import Keeping
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
@@ -42,6 +43,7 @@ class Books:
         # Gangs by domain: how many of them run there.
         self.gangs: dict[str, dict[str, int]] = {}
         self.not_ready: dict[str, Node] = {}
+        self.keeping = Keeping()
         # What changed since somebody looked: nodes to tell about, nodes with more room.
         self.touched: set[str] = set()
         self.gained: dict[str, Node] = {}
@@ -221,6 +223,7 @@ class Books:
             self._gone.discard(seen.name)
             node = self._add(seen, *flags)
         self._note_readiness(node)
+        self.keeping.note(node)
         self.touched.add(node.name)
 
     def _node_gone(self, gone: f.NodeGone) -> None:
@@ -231,6 +234,7 @@ class Books:
             self._gone.add(gone.name)
         self._remove(node)
         self.not_ready.pop(gone.name, None)
+        self.keeping.forget(gone.name)
         self.gained.pop(gone.name, None)
 
     def _add(self, seen: f.NodeSeen, draining: bool, lost: bool, not_ready_since: int | None, away: bool) -> Node:

@@ -97,7 +97,7 @@ class PodGone(Struct, frozen=True):
 
 
 class NodeSeen(Struct, frozen=True):
-    """A node as it is now. `machine` is empty on nodes that are not BigFleet's."""
+    """A node as it is now. `machine` is empty on nodes that are not BigFleet's; `kept_for` says who alone may come."""
 
     name: str
     allocatable: Resources
@@ -107,6 +107,7 @@ class NodeSeen(Struct, frozen=True):
     ready: bool = True
     cordoned: bool = False
     closing_since: int = 0
+    kept_for: str = ""
 
 
 class NodeGone(Struct, frozen=True):

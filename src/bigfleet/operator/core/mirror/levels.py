@@ -1,13 +1,14 @@
 """Levels of fill: soft taints that make the default scheduler pack, one for each threshold a node's fill lies below.
 
-A node without services counts as emptier than it is, so that jobs end and nodes with them. A node with devices has more
-soft taints than any other can have: what needs no device goes there last, or it takes the cores that go with devices
-which nothing else has. Owns the levels and when they change; the taints themselves are the shell's to write.
+Where there are services, a node without them counts as emptier than it is, so that jobs end and nodes with them. A node
+with devices has more soft taints than any other can have: what needs no device goes there last, or it takes the cores
+that go with devices which nothing else has. Owns the levels and when they change; the taints themselves are the shell's
+to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from bigfleet.model.resources import is_device
 from bigfleet.operator.core.events import SECOND
@@ -43,6 +44,8 @@ class Levels:
         self._interval = interval
         self._levels: dict[str, int] = {}
         self._due = 0
+        # Some node had services when this was last looked at: where none has, all would count as nearly empty.
+        self._apart = False
 
     def due(self) -> int:
         return self._due
@@ -54,7 +57,7 @@ class Levels:
         devices = {node.name for node in ours if self._has_devices(node)}
         if now < self._due:
             new = [node for node in ours if node.name in devices and node.name not in self._levels]
-            found = [(node.name, level_of(self._counted(node), None)) for node in new]
+            found = [(name, level_of(fullness, None)) for name, fullness in self._counted(new)]
             self._levels.update(found)
         else:
             self._due = now + self._interval
@@ -62,7 +65,8 @@ class Levels:
         return [(name, level + DEVICE_TAINTS if name in devices else level) for name, level in found]
 
     def _due_now(self, ours: list[Node]) -> list[tuple[str, int]]:
-        wanted = {node.name: level_of(self._counted(node), self._levels.get(node.name)) for node in ours}
+        self._apart = any(_serves(node) for node in ours)
+        wanted = {name: level_of(fullness, self._levels.get(name)) for name, fullness in self._counted(ours)}
         changed = [name for name, level in wanted.items() if self._levels.get(name) != level]
         changed.sort(key=lambda name: (-abs(wanted[name] - self._levels.get(name, 0)), name))
         changed = changed[: max(CHANGED_AT_LEAST, int(len(ours) * CHANGED_SHARE))]
@@ -74,7 +78,12 @@ class Levels:
     def _has_devices(self, node: Node) -> bool:
         return any(node.total[place] > 0 for name, place in self._dimensions.places.items() if is_device(name))
 
-    def _counted(self, node: Node) -> float:
-        serves = any(kind.shape.service and kind.shape.origin is not Origin.DAEMON for kind in node.kinds)
-        fullness = fill(node, self._dimensions)
-        return fullness if serves else fullness - WITHOUT_SERVICES
+    def _counted(self, nodes: Iterable[Node]) -> Iterator[tuple[str, float]]:
+        """Names, and how full each counts as."""
+        for node in nodes:
+            less = WITHOUT_SERVICES if self._apart and not _serves(node) else 0.0
+            yield node.name, fill(node, self._dimensions) - less
+
+
+def _serves(node: Node) -> bool:
+    return any(kind.shape.service and kind.shape.origin is not Origin.DAEMON for kind in node.kinds)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror.away import is_away, next_grace
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Delta
@@ -31,6 +32,8 @@ class Findings(Struct, frozen=True):
     stranded: int
     # Machines of closing nodes that something waiting fits on and on nothing else.
     reopen: tuple[str, ...] = ()
+    # Machines of nodes that were kept for somebody and are for all now.
+    let_go: tuple[str, ...] = ()
     # Pods the scheduler has left unbound for too long although there is room: the shell writes an Event.
     stuck: tuple[str, ...] = ()
 
@@ -65,6 +68,15 @@ class Mirror:
             self._books.set_away(node, True)
             self._settled = False
 
+    def told(self, machine: str, under_way: Resources | None) -> None:
+        """The shard says that a machine with so much is on its way to this cluster, or that it is not."""
+        self._books.keeping.told(machine, under_way)
+        self._settled = False
+
+    def keep_for(self, group: str, has: Resources) -> str:
+        """For whom a node of ours is kept that has just come, bought for this gang or none; empty when for nobody."""
+        return self._books.keeping.keep_for(group, has)
+
     def settle(self, now: int) -> Findings:
         """Look once at everything."""
         books = self._books
@@ -93,7 +105,8 @@ class Mirror:
         fresh = tuple(sorted(stuck - self._told_stuck))
         self._told_stuck = stuck
         reopen = tuple(sorted(node.facts.machine for node in outcome.reopened if node.ours))
-        return Findings(self.version, grew, sum(stranded.values()), reopen, fresh)
+        let_go = tuple(node.facts.machine for node in outcome.let_go)
+        return Findings(self.version, grew, sum(stranded.values()), reopen, let_go, fresh)
 
     # ------------------------------------------------------------------------------------------------------------ out
 
@@ -125,6 +138,7 @@ class Mirror:
             self._stuck_at,
             self._reports.next_timer(),
             self._books.rows.next_timer(),
+            self._books.keeping.next_timer(),
         )
         return min((at for at in due if at is not None), default=None)
 

@@ -129,10 +129,18 @@ class Node:
         return not self.away or all(pod.kind.shape.origin is Origin.DAEMON for pod in self.pods)
 
     def reckon_open(self) -> None:
+        self.open = self.could_open and not self.facts.kept_for
+
+    @property
+    def could_open(self) -> bool:
+        """Whether new pods may come, apart from those it is kept from."""
         facts = self.facts
-        self.open = facts.ready and not (
-            facts.cordoned or facts.closing_since or self.draining or self.lost or self.away
-        )
+        return facts.ready and not (facts.cordoned or facts.closing_since or self.draining or self.lost or self.away)
+
+    @property
+    def has_come(self) -> bool:
+        """Ready, as far as a shard has to know: a node that is kept is still on its way."""
+        return self.facts.ready and not self.facts.kept_for
 
     def room(self, need: Need) -> int:
         """How many such pods fit beside what is there."""

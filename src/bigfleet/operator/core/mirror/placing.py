@@ -71,6 +71,10 @@ class Placing:
                 found[node.name] = priority
         return found
 
+    def used(self, mark: int) -> set[Node]:
+        """Nodes that got guests since then."""
+        return {node for _, node, _ in self._put[mark:]}
+
     def put(self, kind: Kind, node: Node, count: int) -> None:
         free = node.free
         for place, amount in kind.need:
@@ -123,9 +127,11 @@ class Placing:
         home: str | None,
         *,
         apart_from: Node | None = None,
+        kept: Sequence[Node] = (),
     ) -> bool:
-        """Put all of them into one domain, the one that is their home if they have one; or none."""
-        rooms = [self._by_domain(kind, same.key) for kind, _ in members]
+        """Put all of them into one domain, the one that is their home if they have one; or none. `kept` are nodes that
+        are kept for them."""
+        rooms = [self._with_kept(kind, self._by_domain(kind, same.key), same.key, kept) for kind, _ in members]
         mark = len(self._put)
         for domain in sorted(rooms[0]) if home is None else [home]:
             if same.values and domain not in same.values:
@@ -139,6 +145,18 @@ class Placing:
         return False
 
     # --------------------------------------------------------------------------------------------------------- details
+
+    def _with_kept(
+        self, kind: Kind, rooms: dict[str, list[Node]], key: str, kept: Sequence[Node]
+    ) -> dict[str, list[Node]]:
+        """Nodes kept for a gang come first: what else has room may be gone by then."""
+        if not kept:
+            return rooms
+        found: dict[str, list[Node]] = {}
+        for node in kept:
+            if kind.fit.filter.suits(node) and (domain := node.labels.get(key)) is not None:
+                found.setdefault(domain, []).append(node)
+        return {domain: found.get(domain, []) + rooms.get(domain, []) for domain in rooms.keys() | found.keys()}
 
     def _advance(self, fit: Fit) -> list[Node]:
         """The nodes that suit the fit; its cursor moves to the first with room: inside a pass room only shrinks."""

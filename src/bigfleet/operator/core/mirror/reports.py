@@ -122,7 +122,7 @@ class Reports:
         return NodeReport(
             node.facts.machine,
             node.name,
-            node.facts.ready,
+            node.has_come,
             self._empty(node),
             node.name in self.removable,
             node.held > 0,
@@ -148,7 +148,7 @@ class Reports:
     def _only_amounts(self, node: Node, told: _Told) -> bool:
         last = told.report
         return (
-            node.facts.ready == last.ready
+            node.has_come == last.ready
             and self._empty(node) == last.empty
             and (node.name in self.removable) == last.removable
             and node.facts.closing_since == last.closing_since

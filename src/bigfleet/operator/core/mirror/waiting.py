@@ -22,7 +22,7 @@ STUCK_AFTER = 5 * 60 * SECOND
 class Outcome:
     """What a pass found. `roomy` pods have room, `stranded` ones do not, `stuck` ones had it for too long."""
 
-    __slots__ = ("placeholders", "reopened", "roomy", "stranded", "stuck")
+    __slots__ = ("let_go", "placeholders", "reopened", "roomy", "stranded", "stuck")
 
     def __init__(self) -> None:
         self.roomy: list[Pod] = []
@@ -31,6 +31,8 @@ class Outcome:
         # Units without a pod that have no room, by request.
         self.placeholders: list[tuple[Request, int]] = []
         self.reopened: list[Node] = []
+        # Nodes that were kept for somebody and are for all from now on.
+        self.let_go: list[Node] = []
 
 
 def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
@@ -52,15 +54,22 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
         jobs.append((members[0][0].order, group, members[0][0], []))
     jobs.sort(key=lambda job: job[:2])
     short: list[tuple[Kind, list[Pod]]] = []
+    whole: set[str] = set()
+    opened: set[Node] = set()
     for _, group, kind, pods in jobs:
         if group:
-            _place_gang(books, placing, gangs[group], outcome)
+            used = _place_gang(books, placing, gangs, group, outcome)
+            if used is not None:
+                whole.add(group)
+                opened |= used
             continue
         placed = placing.place(kind, len(pods))
         outcome.roomy += pods[:placed]
         if placed < len(pods):
             short.append((kind, pods[placed:]))
     _reopen(books, placing, short, outcome)
+    lacking = {pod.kind.shape.requests for pod in outcome.stranded if pod.kind.same is None}
+    outcome.let_go = books.keeping.let_go(gangs, whole, opened, lacking, now)
     _place_placeholders(books, placing, outcome)
     return outcome
 
@@ -88,7 +97,11 @@ def _nominated(books: Books, placing: Placing, outcome: Outcome) -> set[Pod]:
     return seated
 
 
-def _place_gang(books: Books, placing: Placing, members: list[tuple[Kind, list[Pod]]], outcome: Outcome) -> None:
+def _place_gang(
+    books: Books, placing: Placing, gangs: dict[str, list[tuple[Kind, list[Pod]]]], group: str, outcome: Outcome
+) -> set[Node] | None:
+    """None unless all of the gang has room; else the kept nodes that it needs for that."""
+    members = gangs[group]
     first = members[0][0]
     assert first.same is not None
     home = home_of(books, first.shape.group)
@@ -96,6 +109,16 @@ def _place_gang(books: Books, placing: Placing, members: list[tuple[Kind, list[P
     fits = placing.place_gang(counts, first.same, home)
     for _, pods in members:
         (outcome.roomy if fits else outcome.stranded).extend(pods)
+    if fits:
+        return set()
+    kept = books.keeping.for_gang(group, gangs)
+    mark = placing.mark()
+    if not kept or not placing.place_gang(counts, first.same, home, kept=kept):
+        return None
+    # The room is there and not yet open: for the rows it is still to come, until its nodes are let go.
+    used = placing.used(mark).intersection(kept)
+    placing.undo(mark)
+    return used
 
 
 def home_of(books: Books, group: str) -> str | None:

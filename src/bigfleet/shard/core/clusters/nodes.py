@@ -127,4 +127,5 @@ class Nodes:
             # Another cluster's by now: to this one it is merely drained.
             state = SPECULATIVE if state in _HOSTLESS else IDLE
         error = record.error if state == FAILED else ""
-        return NodeState(machine, cluster, state, name, record.host, error, record.shape)
+        group = record.stamp.group if mine and state in _RUNNING else ""
+        return NodeState(machine, cluster, state, name, record.host, error, record.shape, group)

@@ -139,7 +139,7 @@ class CrossDrains:
         fits = [(record, grace) for record, grace in known if self._may_go(record, wanted)]
         # An answer names machines by id, and ids are a provider's own.
         fits = [(record, grace) for record, grace in fits if record.provider == fits[0][0].provider]
-        return fits[: len(wanted.machines) or wanted.selector.count]
+        return _enough(wanted, fits[: len(wanted.machines) or wanted.selector.count])
 
     def _may_go(self, record: Record, wanted: DrainFor) -> bool:
         node = self._nodes.report_on(record.key)
@@ -199,6 +199,20 @@ class CrossDrains:
 
     def _journal(self, transfer: str) -> None:
         self._state.turn.write(Table.OWNERSHIP, ROW + transfer, msgspec.json.encode(self._taken[transfer]).decode())
+
+
+def _enough(wanted: DrainFor, fits: list[tuple[Record, int]]) -> list[tuple[Record, int]]:
+    """No more than the demand needs: the coordinator does not know how large machines in use are."""
+    unit, units, missing = wanted.selector.min_unit, wanted.units, wanted.missing
+    taken: list[tuple[Record, int]] = []
+    for record, grace in fits:
+        if (wanted.units and units <= 0) or (not wanted.missing.is_zero and missing.is_zero):
+            break
+        taken.append((record, grace))
+        size = record.shape.allocatable
+        units -= min((size.get(name) // amount for name, amount in unit.items()), default=1)
+        missing = Resources({name: max(0, amount - size.get(name)) for name, amount in missing.items()})
+    return taken
 
 
 def _read(row: str) -> Taken | None:

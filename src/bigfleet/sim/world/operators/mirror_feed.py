@@ -61,6 +61,7 @@ class MirrorFeed:
             machine=node.id,
             cordoned=node.cordoned,
             closing_since=node.closing_since,
+            kept_for=node.kept_for,
         )
 
     def _shape(self, podset: PodSet) -> facts.PodShape:

@@ -6,8 +6,11 @@ decided here. Closing, levels of fill and losses are carried into cluster and mi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
+from bigfleet.model.machine import MachineState
 from bigfleet.operator.core import events as op
 from bigfleet.operator.core.mirror.mirror import Mirror
 from bigfleet.operator.core.mirror.reports import NodeReport
@@ -35,10 +38,14 @@ class PlacementReports:
         self._names = names
         self._levels = levels
         self._feed = MirrorFeed(cluster, risks)
+        # For which gang a machine was bound, as the shard told.
+        self._bound_for: dict[str, str] = {}
         self._said: tuple[int, list[Row]] | None = None
         self._looked = -LOOK_PAUSE
         self._levels_due = 0
         self._stale = True
+        # Nodes take pods that did not: the scheduler wants its turn.
+        self.on_open: Callable[[], None] = lambda: None
 
     def talk_nonsense(self, nonsense: Untruth | None) -> None:
         """Say what is not so, or come to one's senses; either way everything is told anew."""
@@ -58,6 +65,10 @@ class PlacementReports:
         self._looked = now
         for machine in found.reopen:
             self.close(machine, False, now)
+        for machine in found.let_go:
+            self._cluster.keep(machine, "")
+        if found.let_go:
+            self.on_open()
         if levels:
             self._levels_due = now + LEVELS_EVERY
         if self._levels:
@@ -96,6 +107,23 @@ class PlacementReports:
         self._said = (session, rows)
         body = counted_rollup(name, rows, version, self._names, self._cluster.overhead)
         return ev.RollupReceived(session, name, timestamp, body, mirror_version=version)
+
+    def told(self, state: ev.NodeState) -> None:
+        """The shard says how a machine stands, and for whom it bound it."""
+        if state.group:
+            self._bound_for[state.machine] = state.group
+        else:
+            self._bound_for.pop(state.machine, None)
+        comes = state.shape is not None and state.state == MachineState.CONFIGURING
+        self.mirror.told(state.machine, state.shape.allocatable if comes and state.shape else None)
+        self._stale = True
+
+    def joined(self, machine: str) -> None:
+        """A node has come. A real one is there for some seconds before it is ready, time enough for a taint."""
+        node = self._cluster.nodes[machine]
+        whom = self.mirror.keep_for(self._bound_for.get(machine, ""), node.shape.allocatable)
+        if whom:
+            self._cluster.keep(machine, whom)
 
     def lose(self, machine: str) -> None:
         self.mirror.lost(machine)
