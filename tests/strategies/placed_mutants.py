@@ -143,6 +143,10 @@ def _stranded_counted_twice() -> Any:
     return _patched((Cluster, "stranded", stranded))
 
 
+def _tokens_wait_their_turn() -> Any:
+    return _patched((step, "alone_first", lambda needs: needs))
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "riders before precedence": _riders_before_precedence,
     "remainders forgotten": _remainders_forgotten,
@@ -156,6 +160,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "exclusive ignored": _exclusive_ignored,
     "pinned moved": _pinned_moved,
     "stranded counted twice": _stranded_counted_twice,
+    "tokens wait their turn": _tokens_wait_their_turn,
 }
 
 
