@@ -88,7 +88,9 @@ e2e: $(READY) kube ## checks against real Kubernetes code and a real control pla
 	$(BIN)/python -m tools.kube.mirror_check --clusters 300 --json docs/evidence/mirror-against-scheduler.json || failed=1; \
 	$(BIN)/python -m tools.kube.certify --json docs/evidence/conformance-simnode.json || failed=1; \
 	$(BIN)/python -m tools.kube.thousand --json docs/evidence/kube-thousand-pods.json || failed=1; \
+	$(BIN)/python -m tools.kube.thousand --untainted --json docs/evidence/kube-thousand-pods-untainted.json || failed=1; \
 	$(BIN)/python -m tools.kube.many_requests --json docs/evidence/kube-many-requests.json || failed=1; \
+	$(BIN)/python -m tools.kube.fill_levels --json docs/evidence/kube-fill-levels.json || failed=1; \
 	exit $$failed
 
 kube: $(READY) ## build a Kubernetes control plane from its Go modules, once; a quarter of an hour on two quiet cores

@@ -152,6 +152,8 @@ class GuardedShard:
 
     async def wait_ready(self) -> None:
         assert await self._says(200, "", START_SECONDS), f"the guarded shard is not ready: {self.program.tail()}"
+        # It decides before its kernels are loaded, which take 85 MiB: what it needs is measured from then on.
+        await asyncio.to_thread(self.program.told, "engine warm", START_SECONDS)
 
     async def expire(self, problems: list[str]) -> None:
         """Nobody can connect: /readyz says why, /healthz stays well; a new certificate ends it."""

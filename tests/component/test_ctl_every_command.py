@@ -21,11 +21,15 @@ from bigfleet.wire import coordinator_pb2 as pb
 from tests.strategies.coordinator_process import OURS, Peer, coordinator
 from tests.strategies.operator_client import Row, operator
 from tests.strategies.shard_process import small_fleet
+from tools.processes import free_address
 
 SHARDS = ("s0", "s1", "s2", "s3", "s4")
 ZONE = "topology.kubernetes.io/zone"
 PLACE = ("--key", ZONE, "--value", "z")
 OTHER = ("--key", ZONE, "--value", "y")
+OF_A_SHARD = {"needs", "explain", "machines", "story", "actions", "rails"}
+# They ask nobody.
+ALONE = {"snapshot verify", "snapshot restore", "certs init", "certs issue"}
 LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
 WRONG = "--no-such-flag"
 Words = tuple[str, ...]
@@ -105,6 +109,18 @@ async def test_every_command_speaks_to_people_and_programs_and_refuses_in_a_sent
                 assert isinstance(json.loads(found), dict | list), f"{command} does not speak JSON"
                 refusal = await said([*flags, *command.split(), *words[0], WRONG], code=2)
                 assert WRONG in refusal, f"{command} does not name what it refuses"
+
+
+async def test_a_command_that_reaches_nobody_says_whom_and_has_a_code_for_it(tmp_path: Path) -> None:
+    flags = ("--coordinator", free_address(), "--shard", free_address())
+    for command in TYPED.keys() - ALONE:
+        words = [each.replace("FOLDER", str(tmp_path)) for each in TYPED[command][0]]
+        sentence = await said([*flags, *command.split(), *words], code=4)
+        asked = flags[3] if command in OF_A_SHARD else flags[1]
+        assert asked in sentence and "cannot be reached" in sentence, command
+    for command in ("snapshot verify", "snapshot restore"):
+        words = [each.replace("FOLDER", str(tmp_path)) for each in TYPED[command][0]]
+        assert "a.snap cannot be read" in await said([*command.split(), *words], code=1)
 
 
 async def said(words: list[str], code: int = 0) -> str:

@@ -14,8 +14,10 @@ import pytest
 
 from bigfleet.wire import shard_pb2
 from tests.kube.scene import OURS, Scene, played
-from tools.kube.cluster import OPERATOR, KubeCluster
+from tools.kube.cluster import OPERATOR, POD_CONTROLLER, KubeCluster
 from tools.kube.scripted_shard import ScriptedShard
+from tools.kube.stack import CONTROLLER_PROGRAM, deployment, metrics
+from tools.processes import Program, free_address
 from tools.waiting import wait_until
 
 REQUESTS = f"{OURS}/namespaces/default/capacityrequests"
@@ -159,3 +161,40 @@ def test_streams_that_are_cut_again_and_again_lose_no_demand(shared_cluster: Kub
             assert told == sorted(told), "demand was withdrawn although nobody withdrew any"
     finally:
         between.close()
+
+
+def test_pods_the_scheduler_has_not_looked_at_are_asked_for_once_it_refused_one_like_them(
+    shared_cluster: KubeCluster, tmp_path: Path
+) -> None:
+    """No scheduler runs here: one verdict is written by hand, as it would."""
+    cluster, at = shared_cluster, free_address()
+    kubeconfig = str(cluster.kubeconfig(POD_CONTROLLER))
+    flags = ("--kubeconfig", kubeconfig, "--metrics-addr", at, "--log-format", "json", "--no-leader-elect")
+    controller = Program("controller", [*CONTROLLER_PROGRAM, *flags], tmp_path)
+    pods_path = "/api/v1/namespaces/default/pods"
+
+    def asked() -> set[str]:
+        """Whose pods have requests."""
+        owners = {each["metadata"]["ownerReferences"][0]["uid"] for each in cluster.items(REQUESTS)}
+        return {pod["metadata"]["name"] for pod in cluster.items(pods_path) if pod["metadata"]["uid"] in owners}
+
+    def named(app: str) -> set[str]:
+        return {each["metadata"]["name"] for each in cluster.items(f"{pods_path}?labelSelector=app%3D{app}")}
+
+    controller.start()
+    try:
+        controller.told("pod controller started")
+        cluster.apply(deployment("web", 5, {"cpu": "1"}), deployment("other", 2, {"cpu": "1"}))
+        wait_until(lambda: len(named("web")) == 5 and len(named("other")) == 2, what="all pods are made")
+        assert asked() == set()
+        verdict = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+        path = f"{pods_path}/{min(named('web'))}/status"
+        assert cluster.ask("PATCH", path, {"status": {"conditions": [verdict]}}, kind=MERGE)[0] == 200
+        wait_until(
+            lambda: asked() == named("web"), what="all of its kind are asked for, and nobody else", evidence=asked
+        )
+        forbidden = [key for key in metrics(at) if key[0].endswith("api_requests_total") and "403" in key]
+        assert not forbidden, "calls the controller's role does not allow"
+    finally:
+        controller.kill()
+        cluster.kubectl("delete", "deployment", "web", "other")

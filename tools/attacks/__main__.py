@@ -21,6 +21,7 @@ ATTACKS: dict[str, Attack] = {
     for area, module in (("money", money), ("availability", availability), ("truth", truth), ("providers", providers))
     for name, attack in module.ATTACKS.items()
 }
+HEADING = "## Then and now\n"
 LONGEST_SECONDS = 1200.0
 
 
@@ -28,11 +29,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.attacks", description=__doc__)
     parser.add_argument("--old", type=Path, help="a source tree from before, attacked as well")
     parser.add_argument("--only", action="append", default=[], help="attacks whose name contains this")
+    parser.add_argument("--document", type=Path, help="only write what --json keeps into this page's table")
     parser.add_argument("--json", type=Path, help="keep the outcomes here; others that are in it stay")
     options = parser.parse_args()
     kept: dict[str, Any] = {}
     if options.json is not None and options.json.exists():
         kept = json.loads(options.json.read_text())["attacks"]
+    if options.document is not None:
+        options.document.write_text(with_table(options.document.read_text(), kept))
+        return 0
     chosen = [name for name in ATTACKS if not options.only or any(part in name for part in options.only)]
     for name in chosen:
         found = kept.setdefault(name, {})
@@ -43,6 +48,18 @@ def main() -> int:
         if options.json is not None:
             options.json.write_text(json.dumps(_report(kept), indent=1) + "\n")
     return 1 if _report({name: kept[name] for name in chosen})["not_withstood_now"] else 0
+
+
+def with_table(page: str, attacks: dict[str, Any]) -> str:
+    """The page with one line for every attack."""
+    before, _, rest = page.partition(HEADING)
+    introduction, _, _ = rest.partition("|")
+    _, mark, after = rest.partition("\n## ")
+    lines = ["| attack | on 7eab7f6 | now |", "|---|---|---|"]
+    for name, each in attacks.items():
+        then, now = (each.get(when, {}).get("told", "not tried").replace("|", "/") for when in ("then", "now"))
+        lines.append(f"| {name} | {then} | {now} |")
+    return f"{before}{HEADING}{introduction}" + "\n".join(lines) + "\n" + mark + after
 
 
 def _outcome(name: str, tree: Path) -> dict[str, Any]:

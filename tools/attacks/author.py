@@ -40,7 +40,13 @@ class Author:
         time.sleep(grace_period_seconds)
 
     def reattach_instance(self, kind: object, machine: object, operation_id: str) -> object:
-        raise RuntimeError("nothing to pick up")
+        """Drains go on for what is left of their grace; nothing else is picked up."""
+        if str(getattr(kind, "value", kind)) != "drain":
+            raise RuntimeError("nothing to pick up")
+        left = getattr(machine, "grace_seconds", 0)
+        _note("drain", grace=left)
+        time.sleep(left)
+        return None
 
     def delete_instance(self, machine: object, operation_id: str) -> None:
         _note("delete")

@@ -4,9 +4,8 @@
 
 GPUs, gangs that must share a rack, pods that must not share a node, plain ones, and a DaemonSet that takes a cpu of
 every node. Judged by the cluster alone: pods bound, and the list price of the nodes against an integer lower bound.
-GPU nodes carry the usual taint, which the API server lets pods with GPUs through; without (`--untainted`) plain pods
-fill whichever node comes first, and GPUs are bought again for those that find no cpu beside them. The bound lets plain
-pods stand there all the same.
+GPU nodes carry the usual taint, which the API server lets pods with GPUs through; `--untainted` is the plain workload,
+where pods without GPUs may stand there. The bound lets them stand there in both.
 """
 
 from __future__ import annotations

@@ -42,6 +42,24 @@ class NotFoundError(CommandError):
     code = NOT_FOUND
 
 
+class AwayError(CommandError):
+    """Nobody leads, or nobody answers."""
+
+    code = 4
+
+
+class ConflictError(CommandError):
+    """The coordinator's state does not allow it."""
+
+    code = 5
+
+
+class ForbiddenError(CommandError):
+    """The certificate that was shown may not do this."""
+
+    code = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Subcommand:
     """One row: what is typed, the module or `module:name` that answers it, its line in `--help`, the extra it needs."""

@@ -222,6 +222,10 @@ class Scene:
         try:
             sight = await self.sites.look()
         except grpc.RpcError:
+            if not self.sites.begun:
+                # Not all of them listen yet.
+                self._raise_what_broke()
+                return self.sight
             # Most likely the shard is going down, and will say why.
             await asyncio.wait(self._parts, timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             self._raise_what_broke()

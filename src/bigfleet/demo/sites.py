@@ -38,12 +38,12 @@ class Sites:
     def __init__(self, sites: tuple[Site, ...]) -> None:
         self.all = sites
         self.sight = Sight()
-        self._divided = False
+        self.begun = False
         self._owners: dict[str, str] = {}
 
     def begin(self) -> None:
         """Each has what is its own to begin with; whatever changes shards from now on has moved."""
-        self._divided = True
+        self.begun = True
         self._owners.clear()
 
     async def look(self) -> Sight:
@@ -95,7 +95,7 @@ class Sites:
         moved: dict[tuple[str, str, str], list[SeenMachine]] = {}
         for machine, owner in owners.items():
             had = self._owners.get(machine, owner)
-            if had != owner and self._divided:
+            if had != owner and self.begun:
                 seen = self.sight.by_id[machine]
                 moved.setdefault((had, owner, f"{KINDS[seen.kind]} {seen.instance_type}"), []).append(seen)
         self._owners.update(owners)

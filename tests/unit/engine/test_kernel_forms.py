@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
-from bigfleet.engine.kernels import jit
+from bigfleet.engine.kernels import jit, view
 from bigfleet.engine.kernels.jit import kernel
 
 
@@ -62,3 +64,24 @@ def test_switching_before_anything_is_compiled_leaves_it_to_the_first_call() -> 
     halved.switch()  # type: ignore[attr-defined]
     assert not halved.is_compiled and halved(9) == 4  # type: ignore[attr-defined]
     assert halved.is_compiled  # type: ignore[attr-defined]
+
+
+def test_a_view_that_two_threads_make_first_at_the_same_time_has_its_columns_for_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two shards of one process: while one engine still reads what a view is made of, the other makes one."""
+    shelf = fresh_kernels().Shelf
+    columns = np.array([3], np.int32), np.array([0.1], np.float64)
+    made: list[Any] = []
+    read = view.get_type_hints
+
+    def interrupted(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(view, "get_type_hints", read)
+        other = threading.Thread(target=lambda: made.append(shelf(*columns)))
+        other.start()
+        other.join()
+        return read(*given, **more)
+
+    monkeypatch.setattr(view, "get_type_hints", interrupted)
+    made.append(shelf(*columns))
+    assert [each.number.tolist() for each in made] == [[3], [3]]

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from bigfleet.operator.kube import client as client_module
 from bigfleet.operator.kube import listwatch
 from bigfleet.operator.kube.access import Access
 from bigfleet.operator.kube.client import Client
@@ -270,3 +271,22 @@ async def test_a_token_that_expired_is_read_again_from_its_file_and_nothing_is_w
         await asyncio.gather(running, return_exceptions=True)
         await client.close()
         server.close()
+
+
+async def test_a_kind_to_which_nothing_happens_is_watched_on_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server sends bookmarks only where something happens: silence is no fault."""
+    monkeypatch.setattr(client_module, "SILENT_SECONDS", 0.1)
+
+    async def silent(_: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(3600)
+
+    answers = [stream(event("ADDED", "a", 1), bookmark(3, end=True)), silent, silent, stream(event("ADDED", "b", 4))]
+    happened: list[str] = []
+    async with watching(answers) as (heard, asked, watch):
+        watch.on_event = happened.append
+        await until(lambda: heard.names == {"a", "b"})
+        assert [each.get("resourceVersion") for each in asked[1:4]] == ["3", "3", "3"]
+        assert "retry" not in happened
+        assert watch.relists == 0

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import grpc
 import typer
 
-from bigfleet.cli.commands import CommandError, NotFoundError
+from bigfleet.cli.commands import AwayError, CommandError, ConflictError, ForbiddenError, NotFoundError
 from bigfleet.cli.ctl.asking import connection_flags, flag, with_shared_flags
 from bigfleet.cli.ctl.shard_calls import as_json
 from bigfleet.cli.flags import TEN_SECONDS
@@ -32,24 +32,6 @@ REFERRALS = 4
 
 Coordinator = Annotated[str, typer.Option("--coordinator", help="Any replica.", metavar="HOST:PORT")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds until interrupted.")]
-
-
-class AwayError(CommandError):
-    """Nobody leads, or nobody answers."""
-
-    code = 4
-
-
-class ConflictError(CommandError):
-    """The coordinator's state does not allow it."""
-
-    code = 5
-
-
-class ForbiddenError(CommandError):
-    """The certificate that was shown may not do this."""
-
-    code = 6
 
 
 _KINDS = {
@@ -86,7 +68,7 @@ class Coordinators:
         try:
             return asyncio.run(self._asked(method, request))
         except grpc.aio.AioRpcError as error:
-            raise self._refusal(error) from error
+            raise self.refusal(error) from error
         except TimeoutError as error:
             raise AwayError(f"coordinator {self.address} did not answer within {self.seconds:g} s") from error
 
@@ -117,7 +99,8 @@ class Coordinators:
                     return answer
         raise AwayError(f"coordinator {address} refers to another leader every time; try again")
 
-    def _refusal(self, error: grpc.aio.AioRpcError) -> CommandError:
+    def refusal(self, error: grpc.aio.AioRpcError) -> CommandError:
+        """What to tell people, with the exit code of its kind."""
         code, details = error.code(), error.details() or "it gives no reason"
         if code is grpc.StatusCode.UNAVAILABLE:
             advised = with_advice(details, "coordinator", self.address)

@@ -13,7 +13,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from bigfleet.cli.commands import CommandError, NotFoundError
+from bigfleet.cli.commands import AwayError, CommandError, ForbiddenError, NotFoundError
 from bigfleet.cli.ctl.asking import connection_flags, flag, with_shared_flags
 from bigfleet.cli.output import Output
 from bigfleet.transport.advice import with_advice
@@ -44,7 +44,7 @@ class Caller:
         except grpc.aio.AioRpcError as error:
             raise self._refusal(error.code(), error.details() or "it gives no reason") from error
         except TimeoutError as error:
-            raise CommandError(f"shard {self.address} did not answer within {self.seconds:g} s") from error
+            raise AwayError(f"shard {self.address} did not answer within {self.seconds:g} s") from error
 
     def _refusal(self, code: grpc.StatusCode, details: str) -> CommandError:
         if code is grpc.StatusCode.NOT_FOUND:
@@ -52,9 +52,10 @@ class Caller:
         if code is grpc.StatusCode.UNAVAILABLE:
             advised = with_advice(details, "shard", self.address)
             if advised != details:
-                return CommandError(f"shard {self.address}: {advised}")
-            return CommandError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
-        return CommandError(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
+                return AwayError(f"shard {self.address}: {advised}")
+            return AwayError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
+        kind = ForbiddenError if code is grpc.StatusCode.PERMISSION_DENIED else CommandError
+        return kind(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
     async def _ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
         async with asyncio.timeout(self.seconds), channel(self.address, tls=self.tls, insecure=self.insecure) as opened:

@@ -10,7 +10,13 @@ import grpc
 import typer
 
 from bigfleet.cli.commands import CommandError
-from bigfleet.cli.ctl.coordinator_calls import DEFAULT_COORDINATOR, REFERRALS, Coordinator, referred_to
+from bigfleet.cli.ctl.coordinator_calls import (
+    DEFAULT_COORDINATOR,
+    REFERRALS,
+    Coordinator,
+    Coordinators,
+    referred_to,
+)
 from bigfleet.cli.flags import Insecure, TlsCa, TlsCert, TlsKey
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.coordinator.server.process import open_store
@@ -45,7 +51,7 @@ def save(
         verdict = _sound(snapshot, str(file))
         write_tar(snapshot, file)
     except grpc.aio.AioRpcError as error:
-        raise CommandError(f"coordinator {coordinator}: {error.code().name}: {error.details()}") from error
+        raise Coordinators(coordinator, tls, insecure, 0.0, output).refusal(error) from error
     except OSError as error:
         raise CommandError(f"{file} cannot be written: {error.strerror}") from error
     print_record({"saved": str(file), **_facts(verdict)}, output)

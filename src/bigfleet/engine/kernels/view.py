@@ -136,7 +136,7 @@ def _hints(view_class: type) -> dict[str, Any]:
     """Column name to Numba type, in the order of declaration."""
     found = _HINTS.get(view_class)
     if found is None:
-        found = _HINTS[view_class] = {}
+        found = {}
         declared = get_type_hints(view_class, include_extras=True)
         for each in fields(view_class):
             hint = declared[each.name]
@@ -145,6 +145,8 @@ def _hints(view_class: type) -> dict[str, Any]:
             else:
                 _, element, dimensions = get_args(hint)
                 found[each.name] = types.Array(ELEMENTS[element], dimensions, "C")
+        # Known to others only when it is whole: several engines may begin at once, each in its thread.
+        _HINTS[view_class] = found
     return found
 
 

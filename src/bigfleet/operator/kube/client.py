@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from bigfleet.operator.kube.access import Access
-from bigfleet.operator.kube.http import BrokenError, Http, target
+from bigfleet.operator.kube.http import BrokenError, Http, SilentError, target
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-# Bookmarks come about every minute: a stream that is silent for longer is dead, whatever TCP believes.
+# Bookmarks come about every minute where anything happens to a kind: a stream that is silent for longer is opened anew,
+# because it may be dead whatever TCP believes.
 SILENT_SECONDS = 100.0
 
 
@@ -38,6 +39,10 @@ class ApiError(Exception):
 
 class UnreachableError(Exception):
     """No answer: the connection could not be made, broke, or stayed silent."""
+
+
+class QuietError(UnreachableError):
+    """A stream that was open said nothing for long: dead, or nothing happened."""
 
 
 class RateLimit:
@@ -114,6 +119,8 @@ class Client:
                 if head.status != 200:
                     raise _refused(head.status, b"".join([piece async for piece in pieces]), head.headers)
                 yield _lines(pieces)
+        except SilentError as error:
+            raise QuietError(str(error)) from error
         except BrokenError as error:
             raise UnreachableError(str(error)) from error
 

@@ -25,6 +25,10 @@ class BrokenError(Exception):
     """No whole answer: the connection could not be made, broke, or what came is not HTTP."""
 
 
+class SilentError(BrokenError):
+    """Nothing came for too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The first part of an answer; header names in lower case."""
@@ -159,7 +163,7 @@ _BROKEN = (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunErro
 
 def _broken(error: BaseException) -> BrokenError:
     if isinstance(error, TimeoutError):
-        return BrokenError("no answer in time")
+        return SilentError("no answer in time")
     if isinstance(error, asyncio.IncompleteReadError):
         return BrokenError("the server closed the connection in the middle of an answer")
     return BrokenError(f"{type(error).__name__}: {error}")

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from bigfleet.crd.metadata import ListMeta, ObjectMeta
-from bigfleet.operator.kube.client import ApiError, Client, Status, UnreachableError
+from bigfleet.operator.kube.client import ApiError, Client, QuietError, Status, UnreachableError
 
 log = structlog.get_logger(__name__)
 
@@ -117,6 +117,10 @@ class ListWatch(Generic[K]):
                 log.warning("watch failed", kind=self._name, err=str(error))
                 wait = max(pause, error.retry_after)
             except UnreachableError as error:
+                if isinstance(error, QuietError) and self._version:
+                    # Nothing happened to this kind, or the connection is dead: opening it anew tells which.
+                    log.debug("watch silent", kind=self._name)
+                    continue
                 log.info("watch lost", kind=self._name, err=str(error))
                 wait = pause
             self.on_event("retry")

@@ -2,7 +2,7 @@
 
 A scheduler looks at one pod after the other and writes down each that it cannot place before it looks at the next: of a
 thousand pods made at once the last is judged half a minute after the first. They are all alike, so nobody has to wait
-(ADR 18). Alike are pods of one ReplicaSet, ReplicationController or Job without volumes of their own.
+(ADR 19). Alike are pods of one ReplicaSet, ReplicationController or Job without volumes of their own.
 """
 
 from __future__ import annotations
