@@ -60,7 +60,8 @@ def test_a_drain_evicts_within_the_budget_and_reports_when_the_node_is_empty(sce
     scene.shard.wait_for("reclaim_ack", lambda ack: ack.instruction_id == "i-1" and ack.nodes_started == 1)
     report = scene.shard.wait_for("drain_report", seconds=120)
     assert (report.machine_id, report.outcome) == ("m-1", REPORT.OUTCOME_DRAINED)
-    assert scene.pods_on("m-1") == [] and len(scene.pods_on("m-2")) == 4
+    assert scene.pods_on("m-1") == []
+    wait_until(lambda: len(scene.pods_on("m-2")) == 4, what="the last pod evicted is on m-2")
     assert scene.node("m-1")["spec"]["unschedulable"] is True
     assert scene.upcoming()["un-m-1"] == "Draining"
 

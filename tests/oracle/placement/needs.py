@@ -98,7 +98,8 @@ class Need:
 
     @property
     def has_tokens(self) -> bool:
-        return any(portion.tokens for portion in self.portions)
+        """Whether a unit that lacks room has some; what runs has found its machine."""
+        return any(portion.stranded and portion.tokens for portion in self.portions)
 
     @property
     def done(self) -> bool:
