@@ -84,9 +84,8 @@ class Book:
                 continue
             units = fits(lot.left, lot.tokens, portion, lot.head)
             if units > 0 and not self.worth.risky(need, portion, lot.head):
-                each = 0.0 if lot.rank == REMAINDER else lot.head.shape.price / units
-                found.append((lot.rank, each, units, lot.first, lot))
-        return [lot for *_, lot in sorted(found, key=lambda each: each[:4])]
+                found.append((lot.rank, units, lot.first, lot))
+        return [lot for *_, lot in sorted(found, key=lambda each: each[:3])]
 
     def place(self, need: Need, portion: Portion, lots: list[Lot], where: Where = everywhere) -> list[Unit]:
         """Places as much of the deficit as there is room for; the machines that got units."""

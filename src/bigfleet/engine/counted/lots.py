@@ -202,12 +202,6 @@ def _look(w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, ke
 def _earlier(w: World, b: Book, x: int, y: int) -> bool:
     if b.lots.rank[x] != b.lots.rank[y]:
         return bool(b.lots.rank[x] < b.lots.rank[y])
-    if b.lots.rank[x] != REMAINDER:
-        # Where a unit costs least, as it was bought: tightest first would put units on machines bought for others.
-        one = w.k.price[b.lots.cls[x]] / b.lots.fits[x]
-        other = w.k.price[b.lots.cls[y]] / b.lots.fits[y]
-        if one != other:
-            return bool(one < other)
     if b.lots.fits[x] != b.lots.fits[y]:
         return bool(b.lots.fits[x] < b.lots.fits[y])
     return id_less(w.ids, b.machine[b.lots.first[x]], b.machine[b.lots.first[y]])
