@@ -173,7 +173,7 @@ def test_every_key_shows_what_it_does_and_nothing_is_cut(tmp_path: Path, width: 
         terminal.press("c")
         terminal.until(lambda t: met(t) and "28 settlement" in t.row("payments"), "a critical job that is met")
         assert terminal.saw(
-            # Seven in all; a roll-up that goes between two pods makes it two decisions.
+            # How many at a time differs from run to run; how many in all is held by the test of the scene.
             r"took [1-7] on-prem metal-8 in \S+ from research's nightly \(batch\) for payments' settlement \(critical\)"
         )
         assert terminal.saw(r"spot is \$0\.27/h cheaper, but 7\.5% risk × \$32 an interruption = \$2\.40/h")
