@@ -270,7 +270,9 @@ def _order_odd(needs: Needs, ordered: NDArray[np.int64], odd: int) -> None:
     for end in firsts:
         if end - begun > 1 and asks[begun:end].any():
             units = {e: needs.amounts(w.parts.unit[int(w.e.part[e])]) for e in ordered[begun:end].tolist()}
-            names = sorted({name for each in units.values() for name in each.names()}, key=str.encode, reverse=True)
-            larger_first = sorted(units, key=lambda e: [-units[e].get(name) for name in names])
-            ordered[begun:end] = larger_first
+            # The last name in text order decides first, and who names more of it comes first.
+            last_first = {
+                e: sorted(((n.encode(), a) for n, a in unit.items()), reverse=True) for e, unit in units.items()
+            }
+            ordered[begun:end] = sorted(last_first, key=last_first.__getitem__, reverse=True)
         begun = end
