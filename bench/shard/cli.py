@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench._report import conclude
-from bench.shard import bound, crowd, fleet, load, rate, streams
+from bench.shard import bound, burst, crowd, fleet, load, rate, streams
 
 EVIDENCE = Path("docs/evidence")
 
@@ -56,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--seconds", type=float, default=120.0, help="how long cycles are timed (120)")
     made.set_defaults(run=bound.run)
 
+    made = modes.add_parser("burst", help="very many provider calls at once: how long until the last is answered")
+    made.add_argument("--calls", type=int, default=1000, help="machines asked for at once (1000)")
+    made.add_argument("--clusters", type=int, default=50, help="operators (50)")
+    made.add_argument("--waves", type=int, default=5, help="how often; the slowest counts (5)")
+    made.set_defaults(run=burst.run)
+
     made = modes.add_parser("crowd", help="how long a cluster waits while another one sends very many rows")
     made.add_argument("--rows", type=int, default=100_000, help="rows of the large roll-up (100000)")
     made.add_argument("--profiles", type=int, default=100_000, help="how many of them have requirements of their own")
@@ -72,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evidence() -> int:
     """Everything the documentation quotes, one after the other."""
     code = 0
-    for mode in ("load", "streams", "rate", "fleet", "bound", "crowd"):
+    for mode in ("load", "streams", "rate", "fleet", "bound", "burst", "crowd"):
         print(f"-- shard {mode}", file=sys.stderr)
         code = max(code, main([mode, "--json", str(EVIDENCE / f"shard-{mode}.json")]))
     return code

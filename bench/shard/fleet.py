@@ -42,7 +42,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             "listed_machines": listed,
         }
         await made.ask("connect", streams=options.clusters, connections=options.clusters)
-        figures |= await _bindings(made, per_cluster, per_cluster * options.clusters)
+        figures |= await bindings(made, per_cluster, per_cluster * options.clusters)
         # A rest and not a wait: what still follows a wave of bindings is not what the cycles below are about.
         await asyncio.sleep(15.0)
         made.cycles()
@@ -75,7 +75,7 @@ async def _listed(made: Running) -> int:
     return int(await asyncio.to_thread(made.fleet.metric, "provider_machines", "p1"))
 
 
-async def _bindings(made: Running, per_cluster: int, wanted: int) -> dict[str, Any]:
+async def bindings(made: Running, per_cluster: int, wanted: int) -> dict[str, Any]:
     """All at once: until every Configure was answered, and until the Lists have shown every machine Configured."""
     began, worked = time.monotonic(), _worked(made)
     await made.ask("want", rows=ROWS, machines=per_cluster)

@@ -20,7 +20,12 @@ class Author:
     """Hosts that exist by being asked for."""
 
     def __init__(self, flags: object) -> None:
+        self.fails: set[str] = set()
         self.slots = kit.Offering("box", "zone-a", 2, price_per_hour=0.1, resources={"cpu": "4"}).slots("slot")
+
+    def inject_fault(self, kind: str, machine: object) -> None:
+        """The fault lane asks for the next failure to happen in here."""
+        self.fails.add(kind)
 
     def describe(self) -> object:
         return self.slots
@@ -31,6 +36,10 @@ class Author:
 
     def configure_instance(self, machine: object, cluster_id: str, bootstrap_blob: bytes, operation_id: str) -> None:
         _note("configure")
+        if "configure" in self.fails:
+            self.fails.discard("configure")
+            _note("clean up")
+            raise RuntimeError("ssh: connection refused")
 
     def confirm_node_ready(self, machine: object, cluster_id: str, operation_id: str) -> bool:
         return READY.exists()

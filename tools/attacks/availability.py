@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import json
 import socket
+import ssl
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -223,6 +224,51 @@ async def certificates(stage: Stage) -> Outcome:
     )
 
 
+async def certificates_of_garbage(stage: Stage) -> Outcome:
+    """While it serves its certificate becomes garbage, and then goes: is each told once, and does it serve on?"""
+    authority = _issued(stage.folder / "ca", None, seconds=86_400)
+    _issued(stage.folder / "leaf", authority, seconds=86_400)
+    leaf = stage.folder / "leaf.pem"
+    async with cloud() as made:
+        made.offer("m", 2, state=IDLE)
+        files = {f"tls_{name}": str(stage.folder / file) for name, file in (("cert", "leaf.pem"), ("key", "leaf.key"))}
+        shard = stage.shard({"p1": made.address}, **files, tls_ca=str(stage.folder / "ca.pem"))
+        shard.program.start()
+        up = await came(lambda: asyncio.to_thread(lambda: shard.page("/healthz")[0] == 200), 60)
+        told = []
+        for spoil in (lambda: leaf.write_text("this is no certificate"), leaf.unlink):
+            before = len(_lines_about(shard, leaf.name))
+            spoil()
+            # Twice as long as anybody looks, and somebody tries to connect all the time.
+            for _ in range(14):
+                await asyncio.to_thread(_shake_hands, shard.address)
+                await asyncio.sleep(5)
+            told.append(len(_lines_about(shard, leaf.name)) - before)
+        served = shard.program.alive and await asyncio.to_thread(_shake_hands, shard.address)
+    return Outcome(
+        up and served and told == [1, 1],
+        f"{told[0]} lines about the garbage, {told[1]} about the missing file, "
+        f"{'still served' if served else 'nobody can connect any more'}",
+    )
+
+
+def _lines_about(shard: Shard, file: str) -> list[str]:
+    return [line for line in shard.program.tail(10_000_000).splitlines() if file in line]
+
+
+def _shake_hands(address: str) -> bool:
+    """Whether the other side still shows a certificate."""
+    host, _, port = address.rpartition(":")
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    asking.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as plain, asking.wrap_socket(plain) as secret:
+            return bool(secret.getpeercert(binary_form=True))
+    except OSError:
+        return False
+
+
 def _issued(stem: Path, signer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None, seconds: float) -> tuple:  # type: ignore[type-arg]
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, stem.name)])
@@ -267,5 +313,6 @@ ATTACKS = {
     "no file descriptors left": no_files_left,
     "slow clients on the metrics port": slow_clients,
     "certificates that end": certificates,
+    "certificates of garbage": certificates_of_garbage,
     "a provider goes away": a_provider_goes_away,
 }

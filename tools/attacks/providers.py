@@ -66,11 +66,11 @@ def _judged(stage: Stage, liar: str) -> tuple[int, str]:
 class _Kit:
     """A provider of the tree's kit as a process, on one address over any number of lives."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, *flags: str) -> None:
         self.address = free_address()
         self.diary, self.ready = stage.folder / "diary", stage.folder / "ready"
         argv = [sys.executable, str(HERE.parent / "author.py"), "--addr", self.address]
-        argv += ["--metrics-addr", "", "--state", str(stage.folder / "state.db"), "--log-format", "json"]
+        argv += ["--metrics-addr", "", "--state", str(stage.folder / "state.db"), "--log-format", "json", *flags]
         environment = {**stage.environment(), "DIARY": str(self.diary), "READY": str(self.ready)}
         self.program = Program("kit", argv, stage.folder, environment)
         stage.programs.append(self.program)
@@ -138,6 +138,25 @@ async def kit_waits_for_a_node(stage: Stage) -> Outcome:
     return Outcome(up and blobs == 1, f"{how}, blob delivered {blobs} times")
 
 
+async def faults_inside(stage: Stage) -> Outcome:
+    """The fault lane makes a node's set-up fail: does the author's own clean-up run, as it would in earnest?"""
+    made = _Kit(stage, "--enable-faults")
+    made.program.start()
+    made.ready.touch()
+    slots = (await made.call("List", pb.ListFilter())).machines
+    made.machine = next(each.id for each in slots if not each.id.startswith("faultcreate"))
+    await made.call("Create", pb.CreateRequest(machine_id=made.machine))
+    assert await came(lambda: made._is(IDLE), 20)
+    request = pb.ConfigureRequest(machine_id=made.machine, cluster_id="fault-error", bootstrap_blob=b"#!")
+    await made.call("Configure", request)
+    failed = await came(lambda: made._is(pb.MACHINE_STATE_FAILED), 20)
+    cleaned = len(made.noted("clean up"))
+    return Outcome(
+        failed and cleaned == 1,
+        f"{'failed' if failed else f'state {await made.state()}'}, the author's clean-up ran {cleaned} times",
+    )
+
+
 async def kit_words(stage: Stage) -> Outcome:
     """What a provider's author can say: sold out, interrupted soon; and what a tool may ask."""
     words = (
@@ -184,5 +203,6 @@ ATTACKS = {
     "kit killed in a drain": kit_in_a_drain,
     "kit killed while a node comes up": kit_waits_for_a_node,
     "words of an author": kit_words,
+    "faults inside an author's code": faults_inside,
     "an interruption is announced": a_coming_interruption,
 }

@@ -9,10 +9,18 @@ from typing import Any
 import grpc
 
 from bigfleet.wire import capacity_pb2 as cap
-from bigfleet.wire import shard_pb2, shard_pb2_grpc, shardread_pb2, shardread_pb2_grpc
+from bigfleet.wire import (
+    coordinator_pb2,
+    coordinator_pb2_grpc,
+    shard_pb2,
+    shard_pb2_grpc,
+    shardread_pb2,
+    shardread_pb2_grpc,
+)
 from tools.attacks.cloud import CONFIGURED, IDLE, cloud
 from tools.attacks.cluster import clusters, row
 from tools.attacks.stage import Outcome, Shard, Stage, came, running
+from tools.small_disk import small_disk
 
 HELD = shard_pb2.Acknowledgement.OUTCOME_HELD
 
@@ -112,6 +120,90 @@ async def rails_after_a_restart(stage: Stage) -> Outcome:
         shard.program.kill()
     kept = "the database moves" in said or "the database moves" in log
     return Outcome(kept, "the reason is told after the restart" if kept else "paused, and nobody knows why")
+
+
+class _Coordinator(coordinator_pb2_grpc.CoordinatorServicer):
+    """Holds one switch, and gives the shard everything."""
+
+    def __init__(self) -> None:
+        self.paused = True
+        self.heard = 0
+
+    async def ReportShard(self, request: Any, context: Any) -> Any:  # noqa: N802  the contract's name
+        self.heard += 1
+        table = coordinator_pb2.OwnershipTable(version=1, coordinator_term=1, default_shard_id=request.shard_id)
+        rails = cap.Rails(actuation_paused=self.paused, reason="the coordinator's", set_by="fleet")
+        return coordinator_pb2.ReportAck(coordinator_term=1, acknowledged=True, ownership=table, rails=rails)
+
+
+async def two_switches(stage: Stage) -> Outcome:
+    """A person pauses a shard that its coordinator has paused too; the coordinator lets go, and nobody else does."""
+    fleet = _Coordinator()
+    server = grpc.aio.server()
+    coordinator_pb2_grpc.add_CoordinatorServicer_to_server(fleet, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    async with cloud() as made:
+        made.offer("m", 4, state=IDLE)
+        shard = stage.shard({"p1": made.address}, coordinator_addr=address, coordinator_heartbeat_interval="1s")
+        shard.program.start()
+        assert await came(lambda: fleet.heard > 2, 120), "the shard reports"
+        await _rails(shard, actuation_paused=True, reason="the database moves", set_by="anna")
+        async with clusters(shard.address, ["c"]) as (cluster,):
+            await cluster.want(row(1))
+            fleet.paused, heard = False, fleet.heard
+            assert await came(lambda: fleet.heard > heard + 3, 60), "the coordinator was heard"
+            bound = await came(lambda: cluster.configured, 10)
+            # And the other way: the person lets go while the coordinator holds.
+            fleet.paused, heard = True, fleet.heard
+            assert await came(lambda: fleet.heard > heard + 3, 60), "the coordinator was heard"
+            await _rails(shard, actuation_paused=False, set_by="anna")
+            before = len(cluster.configured)
+            await cluster.want(row(3))
+            more = await came(lambda: len(cluster.configured) > before, 10)
+            fleet.paused = False
+            free = await came(lambda: len(cluster.configured) == 3, 40)
+        shard.program.kill()
+    await server.stop(0)
+    how = [
+        f"{'acted' if bound else 'held'} when the coordinator let go of the person's pause",
+        f"{'acted' if more else 'held'} when the person let go of the coordinator's",
+        "acted when both had let go" if free else "never acted again",
+    ]
+    return Outcome(not bound and not more and free, ", ".join(how))
+
+
+async def a_full_disk(stage: Stage) -> Outcome:
+    """The disk under the data directory is full when the shard starts, and fills up while it runs."""
+    with small_disk(stage.folder / "disk", "4m") as disk:
+        if disk is None:
+            return Outcome(None, "this user may not make a disk of its own")
+        async with cloud() as made:
+            made.offer("m", 40, state=IDLE)
+            shard = stage.shard({"p1": made.address}, data_dir=str(disk.path / "data"))
+            shard.program.argv[:0] = disk.prefix
+            disk.fill()
+            shard.program.start()
+            await came(lambda: not shard.program.alive, 60)
+            at_start = _said(shard)
+            disk.free()
+            await shard.start()
+            async with clusters(shard.address, ["c"]) as (cluster,):
+                await cluster.want(row(2))
+                assert await came(lambda: len(cluster.configured) == 2, 60), "two machines"
+                disk.fill()
+                await cluster.want(row(40))
+                ended = await came(lambda: not shard.program.alive, 60)
+            running_out = _said(shard)
+    found = {"full at the start": at_start, "full while it runs": running_out}
+    bad = [name for name, said in found.items() if "Traceback" in said or str(disk.path) not in said]
+    told = f"not one sentence with the path: {', '.join(bad)}" if bad else "one sentence each"
+    return Outcome(not bad and ended, told if ended else f"{told}; it went on without its journal")
+
+
+def _said(shard: Shard) -> str:
+    """What its last life wrote at the end."""
+    return "\n".join(shard.program.tail(1_000_000).splitlines()[-40:])
 
 
 async def errors_of_start(stage: Stage) -> Outcome:
@@ -219,14 +311,35 @@ async def explained(stage: Stage) -> Outcome:
     return Outcome(found == [69_998], f"says that {found} more machines would help, search {search}")
 
 
+async def a_spread_explained(stage: Stage) -> Outcome:
+    """One machine in zone a and four in zone b, five wanted, spread with a skew of one: how many more would help?"""
+    async with cloud() as made:
+        made.offer("a", 1, state=IDLE)
+        made.offer("b", 4, state=IDLE)
+        for name, machine in made.machines.items():
+            machine.zone = f"zone-{name[0]}"
+        async with running(stage, made) as shard, clusters(shard.address, ["c"]) as (cluster,):
+            wanted = row(5)
+            wanted.spread.add(topology_key="topology.kubernetes.io/zone", max_skew=1, when_unsatisfiable=1)
+            await cluster.want(wanted)
+            assert await came(lambda: len(cluster.configured) == 3, 60), "three machines"
+            request = shardread_pb2.ExplainRequest(cluster_id="c")
+            answer = (await asyncio.wait_for(_read(shard, "Explain", request), 200))[0]
+            found = [each.remedy.add_supply.count for each in answer.explanations]
+    return Outcome(found == [1], f"says that {found} more machines would help, where one does")
+
+
 ATTACKS = {
     "one id of two providers": one_id_of_two_providers,
     "pages of actions while more end": pages_of_actions,
     "rails after a restart": rails_after_a_restart,
+    "two switches": two_switches,
     "errors of start": errors_of_start,
+    "a full disk": a_full_disk,
     "three of a resource": three_of_a_resource,
     "few rows that collapse": few_rows_collapse,
     "numbers that mean nothing": numbers_that_mean_nothing,
     "a stamp out of range": a_stamp_out_of_range,
     "a need for 70,000 machines": explained,
+    "a spread that lacks one machine": a_spread_explained,
 }
