@@ -80,6 +80,7 @@ class MirrorFeed:
             spreads=(facts.SpreadTerm(kind.spread_key, kind.strict_skew, own),) if kind.strict_skew else (),
             origin=facts.Origin.REPLICATED if podset.managed else facts.Origin.BARE,
             service=podset.service,
+            reclamation_microdollars=kind.reclamation_microdollars,
         )
 
     def _tolerated(self, kind: PodKind) -> Iterator[Toleration]:
