@@ -184,14 +184,18 @@ class CountedStep:
             left,
         )  # fmt: skip
         make_lots(w, b, found[:n], token_of[:n], left[:n], chains, self._owners(w, catalog, fleet, t, found[:n]))
-        drainings = list_draining(w, b, nodes.r, now, draining)
+        emptying, counts = np.empty_like(draining), np.zeros(2, np.int64)
+        list_draining(w, b, nodes.r, now, draining, emptying, counts)
+        drainings, emptyings = counts.tolist()
         sort_machines(w.ids, draining, drainings)
+        sort_machines(w.ids, emptying, emptyings)
         mine = closing[served[fleet.v.cluster[closing]] != 0] if len(closing) else closing
         ordered = empty.copy()
         sort_machines(w.ids, ordered, len(ordered))
         make_blocks(
-            w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered)
-        )
+            w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered),
+            emptying, emptyings,
+        )  # fmt: skip
         b = group_blocks(w, b, catalog.class_count, len(catalog.offers))
         price_units(w, b, catalog.class_count, self.portions, np.full(_table_size(self.portions), -1, np.int32))
         device = device_columns(catalog)
