@@ -158,10 +158,11 @@ class Fleet:
     def logged(self, shard: str, record: ev.Log) -> None: ...
 
     def _note_causes(self) -> None:
-        """Whoever waits for too long is told of with a cause, or is not."""
+        """Whoever waits for longer than a boot is told of with a cause, or is not. (Looked at only once it is late,
+        a pod late by less than a cycle was never seen, whatever had been told of it.)"""
         world = self._world
         for pod in world.waiting:
-            if world.now - world.waiting_since[pod] > BOOT_S[1] + 3 * CYCLE_S:
+            if world.now - world.waiting_since[pod] > BOOT_S[1]:
                 key = self._of(pod).row_key(pod)
                 if any(causes.get(key) for causes in self._causes.values()):
                     world.account.explained.add(pod)
