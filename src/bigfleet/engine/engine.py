@@ -682,12 +682,14 @@ class Engine:
         begun_moves = begun(self._standing, fleet, conditions, now)
         moved = np.array([move.new for each in passed for move in each.moves if move.new >= 0], np.int32)
         # Machines that were bought and dropped again, and that no move took.
-        dropped = dropped[~np.isin(dropped, moved)]
         freed = np.zeros(self.catalog.class_count, np.int64)
-        np.add.at(freed, w.cells.cls[fleet.v.cell[dropped]], 1)
-        if len(dropped) and conditions.release:
-            slot4 = with_dropped(w, fleet, dropped, slot4, now)
-        slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
+        if len(dropped):
+            dropped = dropped[~np.isin(dropped, moved)]
+            np.add.at(freed, w.cells.cls[fleet.v.cell[dropped]], 1)
+            if conditions.release:
+                slot4 = with_dropped(w, fleet, dropped, slot4, now)
+        if len(slot4):
+            slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
         capped = live and policy.reclaim_cap_fraction > 0
         reclaims, refused = given_back(
             w, going if conditions.reclaim else {}, slot3, cluster3, policy, policy.reclaim_cap_window_ns * capped

@@ -376,6 +376,11 @@ class CountedStep:
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 
+    @property
+    def took(self) -> bool:
+        """Whether anything was taken for anybody."""
+        return bool(self.book.meta[PURCHASES])
+
     def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
         """What was taken for entries, in order: tier, machine and turn."""
         b = self.book

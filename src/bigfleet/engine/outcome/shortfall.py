@@ -71,12 +71,13 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
 
     def _tell_units(self, verdicts: VerdictBatch, outcome: UnitOutcome, found: list[Shortfall]) -> None:
         """Counted rows tell units, what comes and why."""
-        w, causes = self.needs.current, {}
-        supply = FreeSupply(self.needs, self.policy, outcome.freed)
+        w, causes, supply = self.needs.current, outcome.told, None
         for at, (part, entry) in enumerate(zip(self.part.tolist(), self.entry.tolist(), strict=True)):
             if not outcome.is_counted(entry):
                 continue
             if entry not in causes:
+                if supply is None:
+                    supply = FreeSupply(self.needs, self.policy, outcome.freed)
                 causes[entry] = (verdicts.cause(entry, supply), outcome.portions(entry))
             cause, portions = causes[entry]
             coming, _, acquired, awaiting = portions.get(part, (0, 0, 0, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +38,8 @@ class UnitOutcome:
     acquire: bool
     risk_limit: float
     freed: NDArray[np.int64]
+    # By entry what shortfalls tell of it, once somebody asked: the cause, and what comes by part.
+    told: dict[int, tuple[UnmetReason, dict[int, tuple[int, int, int, int]]]] = field(default_factory=dict)
 
     def is_counted(self, entry: int) -> bool:
         w = self.needs.current

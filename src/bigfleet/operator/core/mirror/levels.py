@@ -18,6 +18,8 @@ from bigfleet.operator.core.mirror.order import fill
 
 THRESHOLDS = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
 HYSTERESIS = 0.03
+_CLEARLY_BELOW = tuple(threshold - HYSTERESIS for threshold in THRESHOLDS)
+_CLEARLY_ABOVE = tuple(threshold + HYSTERESIS for threshold in THRESHOLDS)
 WITHOUT_SERVICES = 0.5
 INTERVAL = 30 * SECOND
 # Soft taints of a node with devices on top of its level: one more than the emptiest of the others has.
@@ -30,10 +32,18 @@ CHANGED_AT_LEAST = 10
 def level_of(fullness: float, before: int | None) -> int:
     """How many thresholds it lies below; a level only changes when the fill is clearly past its threshold."""
     if before is None:
-        return sum(fullness < threshold for threshold in THRESHOLDS)
-    least = sum(fullness < threshold - HYSTERESIS for threshold in THRESHOLDS)
-    most = sum(fullness < threshold + HYSTERESIS for threshold in THRESHOLDS)
-    return min(max(before, least), most)
+        return _below(fullness, THRESHOLDS)
+    return min(max(before, _below(fullness, _CLEARLY_BELOW)), _below(fullness, _CLEARLY_ABOVE))
+
+
+def _below(fullness: float, thresholds: tuple[float, ...]) -> int:
+    """How many of them it lies below; the highest comes first."""
+    count = 0
+    for threshold in thresholds:
+        if fullness >= threshold:
+            break
+        count += 1
+    return count
 
 
 class Levels:
@@ -54,7 +64,8 @@ class Levels:
         """Nodes whose level changes now, those furthest from their level first: nodes with devices when they are first
         seen, the others every so often."""
         ours = [node for node in nodes if node.ours]
-        devices = {node.name for node in ours if self._has_devices(node)}
+        places = [place for name, place in self._dimensions.places.items() if is_device(name)]
+        devices = {node.name for node in ours if any(node.total[place] > 0 for place in places)} if places else set()
         if now < self._due:
             new = [node for node in ours if node.name in devices and node.name not in self._levels]
             found = [(name, level_of(fullness, None)) for name, fullness in self._counted(new)]
@@ -74,9 +85,6 @@ class Levels:
         known.update((name, wanted[name]) for name in changed)
         self._levels = known
         return [(name, wanted[name]) for name in changed]
-
-    def _has_devices(self, node: Node) -> bool:
-        return any(node.total[place] > 0 for name, place in self._dimensions.places.items() if is_device(name))
 
     def _counted(self, nodes: Iterable[Node]) -> Iterator[tuple[str, float]]:
         """Names, and how full each counts as."""
