@@ -40,11 +40,13 @@ class View(int):
 
     def __new__(cls, /, *columns: Any, **named: Any) -> Self:
         kinds = _columns(cls)
-        given = dict(zip((kind.name for kind in kinds), columns, strict=False), **named)
+        if named or len(columns) != len(kinds):
+            given = dict(zip((kind.name for kind in kinds), columns, strict=False), **named)
+            columns = tuple([given[kind.name] for kind in kinds])
         mine: dict[str, Any] = {}
         words: list[int] = []
-        for kind in kinds:
-            mine[kind.name] = value = given[kind.name]
+        for kind, value in zip(kinds, columns, strict=True):
+            mine[kind.name] = value
             words += _words(kind, value)
         return _viewed(cls, mine, array("q", words))
 

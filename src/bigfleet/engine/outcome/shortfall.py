@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -82,10 +80,17 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
             cause, portions = causes[entry]
             coming, _, acquired, awaiting = portions.get(part, (0, 0, 0, 0))
             lacking = int(w.rows.lacking[w.parts.row[part]])
-            found[at] = replace(
-                found[at],
-                units=lacking - coming - acquired - awaiting,
-                coming=coming + acquired + awaiting,
+            on_their_way, row = coming + acquired + awaiting, found[at]
+            found[at] = Shortfall(
+                row.key,
+                row.priority,
+                row.deficit,
+                row.since,
+                row.age,
+                row.escalated,
+                row.topology_constrained,
+                units=lacking - on_their_way,
+                coming=on_their_way,
                 cause=cause,
             )
 
