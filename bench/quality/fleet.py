@@ -156,10 +156,11 @@ class Fleet:
     def logged(self, shard: str, record: ev.Log) -> None: ...
 
     def _note_causes(self) -> None:
-        """Whoever waits for too long is told of with a cause, or is not."""
+        """Whoever waits for longer than a boot is told of with a cause, or is not. (Looked at only once it is late,
+        a pod late by less than a cycle was never seen, whatever had been told of it.)"""
         world = self._world
-        late = [pod for pod in world.waiting if world.now - world.waiting_since[pod] > BOOT_S[1] + 3 * CYCLE_S]
-        if not late:
+        waited = [pod for pod in world.waiting if world.now - world.waiting_since[pod] > BOOT_S[1]]
+        if not waited:
             return
         explained = {
             (verdict.key.cluster, verdict.key.fingerprint, verdict.key.group)
@@ -167,4 +168,4 @@ class Fleet:
             for verdict in verdicts.unmet()
             if int(verdict.reason)
         }
-        world.account.explained.update(pod for pod in late if self._of(pod).row_key(pod) in explained)
+        world.account.explained.update(pod for pod in waited if self._of(pod).row_key(pod) in explained)

@@ -94,7 +94,8 @@ class Need:
 
     @property
     def dollars(self) -> float:
-        return bucket_dollars(self.profile.interruption_bucket)
+        told = self.profile.interruption_microdollars
+        return told / 1_000_000 if told else bucket_dollars(self.profile.interruption_bucket)
 
     @property
     def has_tokens(self) -> bool:

@@ -266,6 +266,7 @@ def _varied(
         profile.interruption_bucket,
         profile.reclamation_bucket,
         profile.tolerations,
+        profile.interruption_microdollars,
     )
 
 

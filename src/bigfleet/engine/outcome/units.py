@@ -171,7 +171,7 @@ class UnitOutcome:
     def too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:
         """Whether one of these classes is too risky for some part of the entry (P11)."""
         w, catalog = self.needs.current, self.needs.catalog
-        dollars = float(w.p.interruption_dollars[w.e.prof[entry]])
+        dollars = float(w.p.told_dollars[w.e.prof[entry]])
         chances = w.k.risk[: catalog.class_count][classes]
         if not len(chances) or dollars == 0.0 or not chances.any():
             return False

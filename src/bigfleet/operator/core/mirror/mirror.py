@@ -39,14 +39,15 @@ class Findings(Struct, frozen=True):
 
 
 class Mirror:
-    """One cluster; levels of fill change at most every `levels_every` nanoseconds."""
+    """One cluster; levels of fill change at most every `levels_every` nanoseconds. `firm_last`: pods that interruptions
+    cost much are kept off interruptible nodes, so others should take those first."""
 
-    def __init__(self, *, levels_every: int = INTERVAL) -> None:
+    def __init__(self, *, levels_every: int = INTERVAL, firm_last: bool = False) -> None:
         self._books = Books()
         self._order = Order(self._books.nodes, self._books.dimensions)
         self._placing = Placing(self._order)
         self._reports = Reports(self._books.nodes, self._books.dimensions)
-        self._levels = Levels(self._books.dimensions, levels_every)
+        self._levels = Levels(self._books.dimensions, levels_every, firm_last=firm_last)
         self.version = 0
         self._stranded: dict[RowBook, int] = {}
         self._told_stuck: set[str] = set()
