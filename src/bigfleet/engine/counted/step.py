@@ -339,16 +339,17 @@ class CountedStep:
         self._run(w, LEFTOVERS, count)
         b = self.book
         made = int(b.meta[PURCHASES])
-        turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
-        bought = (b.t.kind[turns] == PLAIN) & ((tiers == PAID_IDLE) | (tiers == BUY))
-        which = np.nonzero(bought)[0]
-        clusters = b.t.cluster[turns[which]]
-        machines = np.bincount(clusters, weights=b.bought.n[which], minlength=1)
-        many = machines[clusters] >= self.rules.second_pass_from
-        which, clusters = which[many], clusters[many]
-        # Cluster by cluster, the last purchase first.
-        self.book = b._replace(again=which[np.lexsort((-which, clusters))].astype(np.int32))
-        self._run(w, DROP, len(which))
+        if made:
+            turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
+            bought = (b.t.kind[turns] == PLAIN) & ((tiers == PAID_IDLE) | (tiers == BUY))
+            which = np.nonzero(bought)[0]
+            clusters = b.t.cluster[turns[which]]
+            machines = np.bincount(clusters, weights=b.bought.n[which], minlength=1)
+            many = machines[clusters] >= self.rules.second_pass_from
+            which, clusters = which[many], clusters[many]
+            # Cluster by cluster, the last purchase first.
+            self.book = b._replace(again=which[np.lexsort((-which, clusters))].astype(np.int32))
+            self._run(w, DROP, len(which))
         self._act(w, FINISH, 0, self.portions)
 
     def short(self) -> NDArray[np.int64]:
@@ -379,6 +380,11 @@ class CountedStep:
         return self._act(w, LOTS, turn, turn) > 0
 
     # ---- what came out ---------------------------------------------------------------------------------------------
+
+    @property
+    def took(self) -> bool:
+        """Whether anything was taken for anybody."""
+        return bool(self.book.meta[PURCHASES])
 
     def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
         """What was taken for entries, in order: tier, machine and turn."""
