@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.counted.acting import COMING, DRAINING, DROP, FINISH, LEFTOVERS, LOTS, SCARCE, SERVE, VICTIMS, act
 from bigfleet.engine.counted.belief import doubt
 from bigfleet.engine.counted.book import (
@@ -218,7 +219,8 @@ class CountedStep:
             recount(nodes.r, nodes.s, fleet.v, w.cells, w.k.price, nodes.seen)
             doubt(
                 w, nodes.r, nodes.s, nodes.seen, fleet.v, kinds.alive, kinds.pods, catalog.class_count,
-                catalog.resource("pods"), policy.placement.risk_limit, single, which, len(which), believed,
+                catalog.resource("pods"), catalog.resource(ODD), policy.placement.risk_limit, single, which, len(which),
+                believed,
             )  # fmt: skip
         return dict(zip(which.tolist(), believed.astype(bool).tolist(), strict=True))
 
@@ -276,8 +278,9 @@ class CountedStep:
             unit = ""
             if int(w.e.kind[entry]) != GANG:
                 amounts = w.parts.unit[int(w.e.part[entry])]
-                names = sorted((catalog.resources[d], int(amounts[d])) for d in np.nonzero(amounts)[0].tolist())
-                unit = ",".join(f"{name}={amount}" for name, amount in names)
+                named = {catalog.resources[d]: int(amounts[d]) for d in np.nonzero(amounts)[0].tolist()}
+                odd = catalog.odd.pairs(named.pop(ODD, 0))
+                unit = ",".join(f"{name}={amount}" for name, amount in sorted((*named.items(), *odd)))
             key = NeedKey(
                 fleet.clusters[int(w.e.cluster[entry])],
                 texts[int(w.p.text[w.e.prof[entry]])],
