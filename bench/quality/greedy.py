@@ -1,7 +1,7 @@
 """One purchase of the engine for pods that all wait at once: what its choice of machines costs, without time.
 
 Owns the translation into a single engine step and the price of what it bought. Spot is priced with the expected
-interruptions of the pods that must go there once the firm machines are full.
+interruptions of the pods that must go there once the firm machines are full: an upper bound, by a packing of our own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from bigfleet.sim.world.pods import PodKind
 
 _START = 1_700_000_000 * SECOND
 _SPECULATIVE = 1
+# How much a pod's place is chosen by what cpu and memory leave of each other, against how full it gets.
+_BALANCE = 5.0
 
 
 class Greedy:
@@ -49,25 +51,29 @@ class Greedy:
         return float(bought @ firm) + self._risk(counts, bought)
 
     def _risk(self, counts: Ints, bought: Ints) -> float:
-        """Whom an interruption costs most goes to firm machines first; the rest is interrupted now and then."""
+        """What interruptions cost an hour once pods stand on what was bought: those kept off spot on firm machines, the
+        larger first, each where cpu and memory stay in balance; then the others by what it costs to interrupt them.
+        Whoever finds no firm room is interrupted now and then, or, pinned, needs one machine more."""
         kinds, classes = self.kinds, self.classes
         if not (bought[kinds.spot] > 0).any():
             return 0.0
         rows = np.repeat(np.arange(len(kinds)), bought)
-        firm = rows[~kinds.spot[rows]]
-        free = kinds.capacity[firm].copy()
+        room = kinds.capacity[rows[~kinds.spot[rows]]].astype(np.float64)
+        free = room.copy()
         risk, dollars = float(kinds.probability[kinds.spot].max()), 0.0
-        for cls in np.argsort(-classes.interruption, kind="stable").tolist():
-            left = int(counts[cls])
-            for place in np.flatnonzero((free >= classes.request[cls]).all(1)).tolist() if left else ():
-                needs = classes.request[cls] > 0
-                take = min(left, int((free[place][needs] // classes.request[cls][needs]).min()))
-                free[place] -= take * classes.request[cls]
-                left -= take
-                if not left:
-                    break
-            if left and np.isfinite(classes.interruption[cls]):
-                dollars += risk * left * float(classes.interruption[cls])
+        kept_off = ~(self._may & kinds.spot).any(1)
+        largest = (classes.request / np.maximum(1, kinds.capacity.max(0))).max(1)
+        for cls in np.lexsort((-largest, np.where(kept_off, -np.inf, -classes.interruption))).tolist():
+            request, penalty = classes.request[cls], float(classes.interruption[cls])
+            for _ in range(int(counts[cls])):
+                open_ = np.flatnonzero((free >= request).all(1))
+                if len(open_):
+                    left = (free[open_] - request)[:, :2] / room[open_, :2]
+                    free[open_[np.argmin(left.max(1) + _BALANCE * abs(left[:, 0] - left[:, 1]))]] -= request
+                elif np.isfinite(penalty):
+                    dollars += risk * penalty
+                else:
+                    dollars += float(kinds.price[(kinds.capacity >= request).all(1) & ~kinds.spot].min())
         return dollars
 
     def _fleet(self, counts: Ints) -> MachineBatch:

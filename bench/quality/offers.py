@@ -14,7 +14,7 @@ import numpy as np
 from bench.quality.demand import NOBODY, Classes
 from bench.quality.kinds import UNLIMITED, Flags, Kinds
 from bigfleet.model.machine import CapacityType
-from bigfleet.model.penalty import UNSPECIFIED, bucket_dollars, bucket_for
+from bigfleet.model.penalty import UNSPECIFIED, bucket_for, finer_bound
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
@@ -79,10 +79,11 @@ def catalogue(made: Sequence[tuple[int, int, Offering]], boot_s: tuple[float, fl
 def pod_kind(classes: Classes, cls: int, gang: bool, may_be_interrupted: Flags) -> PodKind:
     """`may_be_interrupted`: by class, whether the rule that keeps precious pods off spot lets it there."""
     same = [Requirement(RACK_LABEL, Operator.SAME, ())] if gang else []
-    interruption = bucket_for(float(classes.interruption[cls]))
     # Half a cent is what a stateless pod costs whose owner says nothing.
     reclamation = float(classes.reclamation[cls])
-    profile = Profile(same, [], 0, interruption, UNSPECIFIED if reclamation == 0.005 else bucket_for(reclamation))
+    penalty = float(classes.interruption[cls])
+    reclaimed = UNSPECIFIED if reclamation == 0.005 else bucket_for(reclamation)
+    profile = Profile(same, [], 0, bucket_for(penalty), reclaimed, (), finer_bound(penalty))
     request = amounts(classes.request[cls])
     return PodKind(
         f"k{cls}",
@@ -94,6 +95,7 @@ def pod_kind(classes: Classes, cls: int, gang: bool, may_be_interrupted: Flags) 
         0,
         "",
         apart=bool(classes.exclusive[cls] != NOBODY),
-        interruption_dollars=bucket_dollars(interruption),
+        interruption_dollars=profile.interruption_dollars,
+        reclamation_microdollars=finer_bound(reclamation),
         most_risk=math.inf if may_be_interrupted[cls] else -1.0,
     )

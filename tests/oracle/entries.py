@@ -169,6 +169,7 @@ def folded_profile(profile: Profile) -> Profile:
         profile.interruption_bucket,
         profile.reclamation_bucket,
         profile.tolerations,
+        profile.interruption_microdollars,
     )
 
 

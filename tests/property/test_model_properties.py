@@ -116,6 +116,7 @@ def test_a_profile_rebuilt_from_its_parts_is_itself(drawn: Parts) -> None:
         profile.interruption_bucket,
         profile.reclamation_bucket,
         profile.tolerations,
+        profile.interruption_microdollars,
     )
     assert again.fingerprint == profile.fingerprint
     assert again.requirements == profile.requirements

@@ -35,8 +35,10 @@ def needs(draw: st.DrawFn) -> capacity_pb2.CapacityNeed:
         min_unit=draw(VECTORS),
         group=draw(st.sampled_from(["", "g\x00x", "h"])),
     )
-    need.interruption_penalty_bucket = draw(st.integers(0, 27))  # type: ignore[assignment]
+    need.interruption_penalty_bucket = draw(st.one_of(st.just(2), st.integers(0, 27)))  # type: ignore[assignment]
     need.reclamation_penalty_bucket = draw(st.integers(0, 27))  # type: ignore[assignment]
+    if need.interruption_penalty_bucket == 2:
+        need.interruption_microdollars = draw(st.sampled_from([0, 1, 15_625, 500_000]))
     need.count = draw(UNITS)
     need.running = draw(UNITS)
     need.stranded = draw(UNITS)

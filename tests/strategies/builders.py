@@ -141,6 +141,7 @@ def need(
     spread: tuple[str, int] | None = None,
     anyway: str | None = None,
     interruption: float = 0.0,
+    microdollars: int = 0,
     reclamation: float = 0.0,
     where: Iterable[Requirement] = (),
     tolerations: Sequence[Toleration] = (),
@@ -159,7 +160,13 @@ def need(
     if anyway:
         spreads.append(Spread(anyway, 1, WhenUnsatisfiable.SCHEDULE_ANYWAY))
     profile = Profile(
-        requirements, spreads, priority, bucket_for(interruption), bucket_for(reclamation), tuple(tolerations)
+        requirements,
+        spreads,
+        priority,
+        bucket_for(interruption),
+        bucket_for(reclamation),
+        tuple(tolerations),
+        microdollars,
     )
     one = amounts(**(size or {"gpu": 8}))  # type: ignore[arg-type]
     whole = {name: amount * units for name, amount in one.items()}

@@ -17,7 +17,7 @@ from bigfleet.engine.results import ActionKind, NeedKey
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from tests.strategies.builders import CONFIGURED, CONFIGURING, DRAINING, SECOND, MachineLine, NeedLine, batch, rollup
-from tests.strategies.fleets import GIB, Asked, Flavour, Size, _World
+from tests.strategies.fleets import GIB, Asked, Flavour, Size, _World, finer_than
 from tests.strategies.placed import CountedLine, NodeLine, counted, reports, with_deadlines
 
 if TYPE_CHECKING:
@@ -140,8 +140,16 @@ class _PlacedWorld(_World):
         self.clusters = self.clusters[:1]
         self.reporting = set(self.clusters)
         self.profiles = [
-            Profile([], [], dice.choice(self.priorities), dice.choice((0, 2, 2, 3)), 0)
-            for _ in range(dice.randint(2, 5))
+            Profile(
+                [],
+                [],
+                dice.choice(self.priorities),
+                bucket := dice.choice((0, 2, 2, 3)),
+                0,
+                (),
+                finer_than(bucket, number),
+            )
+            for number in range(dice.randint(2, 5))
         ]
         self.shapes = [
             replace(

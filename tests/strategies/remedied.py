@@ -160,6 +160,7 @@ def varied(profile: Profile, **changes: object) -> Profile:
         "interruption_bucket": profile.interruption_bucket,
         "reclamation_bucket": profile.reclamation_bucket,
         "tolerations": profile.tolerations,
+        "interruption_microdollars": profile.interruption_microdollars,
     }
     return Profile(**{**facts, **changes})  # type: ignore[arg-type]
 

@@ -211,7 +211,12 @@ def test_one_purchase_pays_for_the_interruptions_of_those_who_go_to_spot() -> No
     found = Greedy(trace.classes, RISKY)
     assert found.machines(np.array([2, 1])).tolist() == [1, 2]
     assert found.dollars(np.array([2, 1])) == pytest.approx(0.2 + 2 * 0.06)
-    assert found._risk(np.array([2, 1]), np.array([0, 2])) == pytest.approx(0)
+    # Without a firm machine the pinned one needs another; what costs a dollar to interrupt pays for its risk.
+    assert found._risk(np.array([2, 1]), np.array([0, 2])) == pytest.approx(0.2)
+    dollar = trace_of({"interruption": 1.0, "request": ONE}, {"interruption": 0.0, "request": ONE})
+    assert Greedy(dollar.classes, RISKY)._risk(np.array([3, 1]), np.array([0, 1])) == pytest.approx(
+        3 * RISKY.probability.max()
+    )
 
 
 def many(count: int) -> Trace:

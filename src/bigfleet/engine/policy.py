@@ -102,7 +102,7 @@ class Placement:
     fresh_ns: int = 30 * SECOND
     mode_hold_ns: int = 10 * MINUTE
     open_remainders: int = 64
-    riders: int = 16
+    riders: int = 64
     within: float = 0.0
     paid_ratio: float = 0.5
     risk_limit: float = 4.0

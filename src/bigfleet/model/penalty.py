@@ -1,7 +1,8 @@
 """Penalty buckets: dollars rounded up to a power of two, as the wire carries them.
 
-Owns the ordinals 0..27 and both directions of the conversion. Cost arithmetic always uses a bucket's upper bound,
-a deliberate overestimate; nothing here knows what the penalty is used for.
+Owns the ordinals 0..27 and both directions of the conversion. Cost arithmetic uses a bucket's upper bound, a deliberate
+overestimate; where the lowest bucket is too coarse (a cent is no half dollar, and half a core costs less than the
+difference) a finer bound in millionths of a dollar may stand beside it. Nothing here knows what it is used for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ ONE_DOLLAR = 3
 LARGEST_FINITE = 26
 PINNED = 27
 BUCKETS = range(UNSPECIFIED, PINNED + 1)
+MICRO = 1_000_000
+# Bounds below half a dollar, each half of the one before; what costs less is told as the last.
+_FINER = tuple(-(-MICRO // 2 ** (power + 1)) for power in range(1, 7))
 
 
 def bucket_for(dollars: float) -> int:
@@ -41,6 +45,13 @@ def bucket_dollars(bucket: int) -> float:
 def bucket_label(bucket: int) -> str:
     """The bucket's name in metrics and messages: `unspecified`, `0`, `0.5`, `1`, …, `8388608`, `pinned`."""
     return _LABELS[_checked(bucket)]
+
+
+def finer_bound(dollars: float) -> int:
+    """In millionths of a dollar, where an amount is held by a tighter bound than its bucket's; 0 where it is not."""
+    if dollars <= 0:
+        return 0
+    return min((bound for bound in _FINER if dollars * MICRO <= bound), default=0)
 
 
 def _checked(bucket: int) -> int:

@@ -4,7 +4,7 @@ Owns canonical form: whatever order or repetition the input has, equal constrain
 and different ones never share it. Resources, counts, groups and clusters are no part of a profile.
 
 Fingerprint: `p=<priority>|ipb=<bucket>|rpb=<bucket>|reqs=<key>:<operator>:<values>;…|spr=<key>:<skew>:<when>;…` and,
-only when there are tolerations, `|tol=<key>:<operator>:<value>:<effect>;…`.
+only when there are some, `|tol=<key>:<operator>:<value>:<effect>;…` and `|ipm=<millionths of a dollar>`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from bigfleet.model.names import INSTANCE_TYPE_LABEL
-from bigfleet.model.penalty import BUCKETS, PINNED
+from bigfleet.model.penalty import BUCKETS, MICRO, PINNED, bucket_dollars
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import CONDITION_PREFIX, EFFECTS, TOLERATION_OPERATORS, Toleration
@@ -44,6 +44,7 @@ class Profile:
     __slots__ = (
         "fingerprint",
         "interruption_bucket",
+        "interruption_microdollars",
         "priority",
         "reclamation_bucket",
         "requirements",
@@ -57,6 +58,8 @@ class Profile:
     interruption_bucket: int
     reclamation_bucket: int
     tolerations: tuple[Toleration, ...]
+    # What an interruption costs at most where that is less than the bucket says; 0 where it is not.
+    interruption_microdollars: int
     fingerprint: str
 
     def __init__(
@@ -67,10 +70,12 @@ class Profile:
         interruption_bucket: int,
         reclamation_bucket: int,
         tolerations: Iterable[Toleration] = (),
+        interruption_microdollars: int = 0,
     ) -> None:
         _check_number("priority", priority, _INT32)
         _check_number("interruption penalty bucket", interruption_bucket, BUCKETS)
         _check_number("reclamation penalty bucket", reclamation_bucket, BUCKETS)
+        microdollars = _finer(interruption_bucket, interruption_microdollars) if interruption_microdollars else 0
         wanted = _ordered([_requirement_part(requirement) for requirement in requirements])
         spreads = _ordered([_spread_part(each) for each in spread])
         tolerated = _ordered([_toleration_part(t) for t in tolerations if not t.key.startswith(CONDITION_PREFIX)])
@@ -80,6 +85,8 @@ class Profile:
         )
         if tolerated:
             fingerprint += f"|tol={''.join([text for _, text in tolerated])}"
+        if microdollars:
+            fingerprint += f"|ipm={microdollars}"
         fix = object.__setattr__
         fix(self, "requirements", tuple([requirement for requirement, _ in wanted]))
         fix(self, "spread", tuple([each for each, _ in spreads]))
@@ -87,6 +94,7 @@ class Profile:
         fix(self, "interruption_bucket", int(interruption_bucket))
         fix(self, "reclamation_bucket", int(reclamation_bucket))
         fix(self, "tolerations", tuple([toleration for toleration, _ in tolerated]))
+        fix(self, "interruption_microdollars", microdollars)
         fix(self, "fingerprint", fingerprint)
 
     @property
@@ -114,6 +122,13 @@ class Profile:
         return ()
 
     @property
+    def interruption_dollars(self) -> float:
+        """What an interruption costs at most; infinite when pinned."""
+        if self.interruption_microdollars:
+            return self.interruption_microdollars / MICRO
+        return bucket_dollars(self.interruption_bucket)
+
+    @property
     def pinned(self) -> bool:
         """Whether interrupting it is priced as impossible."""
         return self.interruption_bucket == PINNED
@@ -129,6 +144,7 @@ class Profile:
             self.interruption_bucket,
             self.reclamation_bucket,
             self.tolerations,
+            self.interruption_microdollars,
         )
 
     def folded(self) -> Profile:
@@ -147,6 +163,7 @@ class Profile:
             self.interruption_bucket,
             self.reclamation_bucket,
             self.tolerations,
+            self.interruption_microdollars,
         )
 
     def matches(self, attribute: Callable[[str], str | None]) -> bool:
@@ -167,6 +184,7 @@ class Profile:
             self.interruption_bucket,
             self.reclamation_bucket,
             self.tolerations,
+            self.interruption_microdollars,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -249,6 +267,19 @@ def _canonical_toleration(toleration: Toleration) -> Toleration:
     elif _FORBIDDEN.search(value):
         raise _separator(f"value of toleration {key!r}", value)
     return Toleration(key, operator, value, effect)
+
+
+def _finer(bucket: int, microdollars: int) -> int:
+    """A bound below the bucket's own, or 0 where it says the same."""
+    bound = bucket_dollars(bucket) * MICRO
+    if microdollars == bound:
+        return 0
+    if bucket == PINNED or not 0 < microdollars < bound:
+        raise ProfileError(
+            f"interruption_microdollars {microdollars} do not go with bucket {bucket}; "
+            f"{'only 0 is' if bucket == PINNED or not bound else f'0 to {bound:.0f} are'} accepted"
+        )
+    return microdollars
 
 
 def _check_text(field: str, text: str) -> None:

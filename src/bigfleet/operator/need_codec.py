@@ -35,6 +35,7 @@ def need_to_wire(profile: Profile, aggregate: Resources, unit: Resources, group:
             capacity_pb2.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
             for each in profile.tolerations
         ],
+        interruption_microdollars=profile.interruption_microdollars,
     )
 
 

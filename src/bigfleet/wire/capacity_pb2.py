@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n bigfleet/v1alpha1/capacity.proto\x12\x11\x62igfleet.v1alpha1\"\x99\x02\n\x14\x43lusterCapacityNeeds\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x1c\n\x14timestamp_unix_nanos\x18\x02 \x01(\x03\x12.\n\x05needs\x18\x03 \x03(\x0b\x32\x1f.bigfleet.v1alpha1.CapacityNeed\x12Q\n\rnode_overhead\x18\xe8\x07 \x03(\x0b\x32\x39.bigfleet.v1alpha1.ClusterCapacityNeeds.NodeOverheadEntry\x12\x17\n\x0emirror_version\x18\xe9\x07 \x01(\x03\x1a\x33\n\x11NodeOverheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb3\x06\n\x0c\x43\x61pacityNeed\x12@\n\x0crequirements\x18\x01 \x03(\x0b\x32*.bigfleet.v1alpha1.NodeSelectorRequirement\x12T\n\x13\x61ggregate_resources\x18\x02 \x03(\x0b\x32\x37.bigfleet.v1alpha1.CapacityNeed.AggregateResourcesEntry\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x31\n\x06spread\x18\x05 \x03(\x0b\x32!.bigfleet.v1alpha1.TopologySpread\x12\x45\n\x1binterruption_penalty_bucket\x18\x06 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12\x44\n\x1areclamation_penalty_bucket\x18\x07 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12>\n\x08min_unit\x18\x08 \x03(\x0b\x32,.bigfleet.v1alpha1.CapacityNeed.MinUnitEntry\x12\r\n\x05group\x18\t \x01(\t\x12\x33\n\x0btolerations\x18\xe8\x07 \x03(\x0b\x32\x1d.bigfleet.v1alpha1.Toleration\x12\x0e\n\x05\x63ount\x18\xe9\x07 \x01(\x05\x12\x11\n\x08stranded\x18\xea\x07 \x01(\x05\x12\x10\n\x07running\x18\xeb\x07 \x01(\x05\x12G\n\x0c\x64omain_units\x18\xec\x07 \x03(\x0b\x32\x30.bigfleet.v1alpha1.CapacityNeed.DomainUnitsEntry\x12\x12\n\texclusive\x18\xed\x07 \x03(\t\x1a\x39\n\x17\x41ggregateResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cMinUnitEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x44omainUnitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01J\x04\x08\x04\x10\x05\"\x8f\x02\n\x17NodeSelectorRequirement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x45\n\x08operator\x18\x02 \x01(\x0e\x32\x33.bigfleet.v1alpha1.NodeSelectorRequirement.Operator\x12\x0e\n\x06values\x18\x03 \x03(\t\"\x8f\x01\n\x08Operator\x12\x18\n\x14OPERATOR_UNSPECIFIED\x10\x00\x12\x0f\n\x0bOPERATOR_IN\x10\x01\x12\x13\n\x0fOPERATOR_NOT_IN\x10\x02\x12\x13\n\x0fOPERATOR_EXISTS\x10\x03\x12\x1b\n\x17OPERATOR_DOES_NOT_EXIST\x10\x04\x12\x11\n\rOPERATOR_SAME\x10\x05\"\x93\x02\n\x0eTopologySpread\x12\x14\n\x0ctopology_key\x18\x01 \x01(\t\x12\x10\n\x08max_skew\x18\x02 \x01(\x05\x12O\n\x12when_unsatisfiable\x18\x03 \x01(\x0e\x32\x33.bigfleet.v1alpha1.TopologySpread.WhenUnsatisfiable\"\x87\x01\n\x11WhenUnsatisfiable\x12\"\n\x1eWHEN_UNSATISFIABLE_UNSPECIFIED\x10\x00\x12&\n\"WHEN_UNSATISFIABLE_DO_NOT_SCHEDULE\x10\x01\x12&\n\"WHEN_UNSATISFIABLE_SCHEDULE_ANYWAY\x10\x02\"J\n\nToleration\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x04 \x01(\t\"m\n\x05Rails\x12\x18\n\x10\x61\x63tuation_paused\x18\x01 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06set_by\x18\x04 \x01(\t\x12\x19\n\x11set_at_unix_nanos\x18\x05 \x01(\x03\"L\n\x0fSetRailsRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\t\x12\'\n\x05rails\x18\x02 \x01(\x0b\x32\x18.bigfleet.v1alpha1.Rails\"?\n\x10SetRailsResponse\x12+\n\teffective\x18\x01 \x01(\x0b\x32\x18.bigfleet.v1alpha1.Rails*\xdb\x05\n\rPenaltyBucket\x12\x1e\n\x1aPENALTY_BUCKET_UNSPECIFIED\x10\x00\x12\x17\n\x13PENALTY_BUCKET_ZERO\x10\x01\x12\x1e\n\x1aPENALTY_BUCKET_HALF_DOLLAR\x10\x02\x12\x14\n\x10PENALTY_BUCKET_1\x10\x03\x12\x14\n\x10PENALTY_BUCKET_2\x10\x04\x12\x14\n\x10PENALTY_BUCKET_4\x10\x05\x12\x14\n\x10PENALTY_BUCKET_8\x10\x06\x12\x15\n\x11PENALTY_BUCKET_16\x10\x07\x12\x15\n\x11PENALTY_BUCKET_32\x10\x08\x12\x15\n\x11PENALTY_BUCKET_64\x10\t\x12\x16\n\x12PENALTY_BUCKET_128\x10\n\x12\x16\n\x12PENALTY_BUCKET_256\x10\x0b\x12\x16\n\x12PENALTY_BUCKET_512\x10\x0c\x12\x17\n\x13PENALTY_BUCKET_1024\x10\r\x12\x17\n\x13PENALTY_BUCKET_2048\x10\x0e\x12\x17\n\x13PENALTY_BUCKET_4096\x10\x0f\x12\x17\n\x13PENALTY_BUCKET_8192\x10\x10\x12\x18\n\x14PENALTY_BUCKET_16384\x10\x11\x12\x18\n\x14PENALTY_BUCKET_32768\x10\x12\x12\x18\n\x14PENALTY_BUCKET_65536\x10\x13\x12\x19\n\x15PENALTY_BUCKET_131072\x10\x14\x12\x19\n\x15PENALTY_BUCKET_262144\x10\x15\x12\x19\n\x15PENALTY_BUCKET_524288\x10\x16\x12\x1a\n\x16PENALTY_BUCKET_1048576\x10\x17\x12\x1a\n\x16PENALTY_BUCKET_2097152\x10\x18\x12\x1a\n\x16PENALTY_BUCKET_4194304\x10\x19\x12\x1a\n\x16PENALTY_BUCKET_8388608\x10\x1a\x12\x19\n\x15PENALTY_BUCKET_PINNED\x10\x1b\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n bigfleet/v1alpha1/capacity.proto\x12\x11\x62igfleet.v1alpha1\"\x99\x02\n\x14\x43lusterCapacityNeeds\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x1c\n\x14timestamp_unix_nanos\x18\x02 \x01(\x03\x12.\n\x05needs\x18\x03 \x03(\x0b\x32\x1f.bigfleet.v1alpha1.CapacityNeed\x12Q\n\rnode_overhead\x18\xe8\x07 \x03(\x0b\x32\x39.bigfleet.v1alpha1.ClusterCapacityNeeds.NodeOverheadEntry\x12\x17\n\x0emirror_version\x18\xe9\x07 \x01(\x03\x1a\x33\n\x11NodeOverheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd7\x06\n\x0c\x43\x61pacityNeed\x12@\n\x0crequirements\x18\x01 \x03(\x0b\x32*.bigfleet.v1alpha1.NodeSelectorRequirement\x12T\n\x13\x61ggregate_resources\x18\x02 \x03(\x0b\x32\x37.bigfleet.v1alpha1.CapacityNeed.AggregateResourcesEntry\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x31\n\x06spread\x18\x05 \x03(\x0b\x32!.bigfleet.v1alpha1.TopologySpread\x12\x45\n\x1binterruption_penalty_bucket\x18\x06 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12\x44\n\x1areclamation_penalty_bucket\x18\x07 \x01(\x0e\x32 .bigfleet.v1alpha1.PenaltyBucket\x12>\n\x08min_unit\x18\x08 \x03(\x0b\x32,.bigfleet.v1alpha1.CapacityNeed.MinUnitEntry\x12\r\n\x05group\x18\t \x01(\t\x12\x33\n\x0btolerations\x18\xe8\x07 \x03(\x0b\x32\x1d.bigfleet.v1alpha1.Toleration\x12\x0e\n\x05\x63ount\x18\xe9\x07 \x01(\x05\x12\x11\n\x08stranded\x18\xea\x07 \x01(\x05\x12\x10\n\x07running\x18\xeb\x07 \x01(\x05\x12G\n\x0c\x64omain_units\x18\xec\x07 \x03(\x0b\x32\x30.bigfleet.v1alpha1.CapacityNeed.DomainUnitsEntry\x12\x12\n\texclusive\x18\xed\x07 \x03(\t\x12\"\n\x19interruption_microdollars\x18\xee\x07 \x01(\x03\x1a\x39\n\x17\x41ggregateResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cMinUnitEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x44omainUnitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01J\x04\x08\x04\x10\x05\"\x8f\x02\n\x17NodeSelectorRequirement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x45\n\x08operator\x18\x02 \x01(\x0e\x32\x33.bigfleet.v1alpha1.NodeSelectorRequirement.Operator\x12\x0e\n\x06values\x18\x03 \x03(\t\"\x8f\x01\n\x08Operator\x12\x18\n\x14OPERATOR_UNSPECIFIED\x10\x00\x12\x0f\n\x0bOPERATOR_IN\x10\x01\x12\x13\n\x0fOPERATOR_NOT_IN\x10\x02\x12\x13\n\x0fOPERATOR_EXISTS\x10\x03\x12\x1b\n\x17OPERATOR_DOES_NOT_EXIST\x10\x04\x12\x11\n\rOPERATOR_SAME\x10\x05\"\x93\x02\n\x0eTopologySpread\x12\x14\n\x0ctopology_key\x18\x01 \x01(\t\x12\x10\n\x08max_skew\x18\x02 \x01(\x05\x12O\n\x12when_unsatisfiable\x18\x03 \x01(\x0e\x32\x33.bigfleet.v1alpha1.TopologySpread.WhenUnsatisfiable\"\x87\x01\n\x11WhenUnsatisfiable\x12\"\n\x1eWHEN_UNSATISFIABLE_UNSPECIFIED\x10\x00\x12&\n\"WHEN_UNSATISFIABLE_DO_NOT_SCHEDULE\x10\x01\x12&\n\"WHEN_UNSATISFIABLE_SCHEDULE_ANYWAY\x10\x02\"J\n\nToleration\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x04 \x01(\t\"m\n\x05Rails\x12\x18\n\x10\x61\x63tuation_paused\x18\x01 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06set_by\x18\x04 \x01(\t\x12\x19\n\x11set_at_unix_nanos\x18\x05 \x01(\x03\"L\n\x0fSetRailsRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\t\x12\'\n\x05rails\x18\x02 \x01(\x0b\x32\x18.bigfleet.v1alpha1.Rails\"?\n\x10SetRailsResponse\x12+\n\teffective\x18\x01 \x01(\x0b\x32\x18.bigfleet.v1alpha1.Rails*\xdb\x05\n\rPenaltyBucket\x12\x1e\n\x1aPENALTY_BUCKET_UNSPECIFIED\x10\x00\x12\x17\n\x13PENALTY_BUCKET_ZERO\x10\x01\x12\x1e\n\x1aPENALTY_BUCKET_HALF_DOLLAR\x10\x02\x12\x14\n\x10PENALTY_BUCKET_1\x10\x03\x12\x14\n\x10PENALTY_BUCKET_2\x10\x04\x12\x14\n\x10PENALTY_BUCKET_4\x10\x05\x12\x14\n\x10PENALTY_BUCKET_8\x10\x06\x12\x15\n\x11PENALTY_BUCKET_16\x10\x07\x12\x15\n\x11PENALTY_BUCKET_32\x10\x08\x12\x15\n\x11PENALTY_BUCKET_64\x10\t\x12\x16\n\x12PENALTY_BUCKET_128\x10\n\x12\x16\n\x12PENALTY_BUCKET_256\x10\x0b\x12\x16\n\x12PENALTY_BUCKET_512\x10\x0c\x12\x17\n\x13PENALTY_BUCKET_1024\x10\r\x12\x17\n\x13PENALTY_BUCKET_2048\x10\x0e\x12\x17\n\x13PENALTY_BUCKET_4096\x10\x0f\x12\x17\n\x13PENALTY_BUCKET_8192\x10\x10\x12\x18\n\x14PENALTY_BUCKET_16384\x10\x11\x12\x18\n\x14PENALTY_BUCKET_32768\x10\x12\x12\x18\n\x14PENALTY_BUCKET_65536\x10\x13\x12\x19\n\x15PENALTY_BUCKET_131072\x10\x14\x12\x19\n\x15PENALTY_BUCKET_262144\x10\x15\x12\x19\n\x15PENALTY_BUCKET_524288\x10\x16\x12\x1a\n\x16PENALTY_BUCKET_1048576\x10\x17\x12\x1a\n\x16PENALTY_BUCKET_2097152\x10\x18\x12\x1a\n\x16PENALTY_BUCKET_4194304\x10\x19\x12\x1a\n\x16PENALTY_BUCKET_8388608\x10\x1a\x12\x19\n\x15PENALTY_BUCKET_PINNED\x10\x1b\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,34 +39,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_options = b'8\001'
   _globals['_CAPACITYNEED_DOMAINUNITSENTRY']._loaded_options = None
   _globals['_CAPACITYNEED_DOMAINUNITSENTRY']._serialized_options = b'8\001'
-  _globals['_PENALTYBUCKET']._serialized_start=2044
-  _globals['_PENALTYBUCKET']._serialized_end=2775
+  _globals['_PENALTYBUCKET']._serialized_start=2080
+  _globals['_PENALTYBUCKET']._serialized_end=2811
   _globals['_CLUSTERCAPACITYNEEDS']._serialized_start=56
   _globals['_CLUSTERCAPACITYNEEDS']._serialized_end=337
   _globals['_CLUSTERCAPACITYNEEDS_NODEOVERHEADENTRY']._serialized_start=286
   _globals['_CLUSTERCAPACITYNEEDS_NODEOVERHEADENTRY']._serialized_end=337
   _globals['_CAPACITYNEED']._serialized_start=340
-  _globals['_CAPACITYNEED']._serialized_end=1159
-  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_start=996
-  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_end=1053
-  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_start=1055
-  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_end=1101
-  _globals['_CAPACITYNEED_DOMAINUNITSENTRY']._serialized_start=1103
-  _globals['_CAPACITYNEED_DOMAINUNITSENTRY']._serialized_end=1153
-  _globals['_NODESELECTORREQUIREMENT']._serialized_start=1162
-  _globals['_NODESELECTORREQUIREMENT']._serialized_end=1433
-  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_start=1290
-  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_end=1433
-  _globals['_TOPOLOGYSPREAD']._serialized_start=1436
-  _globals['_TOPOLOGYSPREAD']._serialized_end=1711
-  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_start=1576
-  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_end=1711
-  _globals['_TOLERATION']._serialized_start=1713
-  _globals['_TOLERATION']._serialized_end=1787
-  _globals['_RAILS']._serialized_start=1789
-  _globals['_RAILS']._serialized_end=1898
-  _globals['_SETRAILSREQUEST']._serialized_start=1900
-  _globals['_SETRAILSREQUEST']._serialized_end=1976
-  _globals['_SETRAILSRESPONSE']._serialized_start=1978
-  _globals['_SETRAILSRESPONSE']._serialized_end=2041
+  _globals['_CAPACITYNEED']._serialized_end=1195
+  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_start=1032
+  _globals['_CAPACITYNEED_AGGREGATERESOURCESENTRY']._serialized_end=1089
+  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_start=1091
+  _globals['_CAPACITYNEED_MINUNITENTRY']._serialized_end=1137
+  _globals['_CAPACITYNEED_DOMAINUNITSENTRY']._serialized_start=1139
+  _globals['_CAPACITYNEED_DOMAINUNITSENTRY']._serialized_end=1189
+  _globals['_NODESELECTORREQUIREMENT']._serialized_start=1198
+  _globals['_NODESELECTORREQUIREMENT']._serialized_end=1469
+  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_start=1326
+  _globals['_NODESELECTORREQUIREMENT_OPERATOR']._serialized_end=1469
+  _globals['_TOPOLOGYSPREAD']._serialized_start=1472
+  _globals['_TOPOLOGYSPREAD']._serialized_end=1747
+  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_start=1612
+  _globals['_TOPOLOGYSPREAD_WHENUNSATISFIABLE']._serialized_end=1747
+  _globals['_TOLERATION']._serialized_start=1749
+  _globals['_TOLERATION']._serialized_end=1823
+  _globals['_RAILS']._serialized_start=1825
+  _globals['_RAILS']._serialized_end=1934
+  _globals['_SETRAILSREQUEST']._serialized_start=1936
+  _globals['_SETRAILSREQUEST']._serialized_end=2012
+  _globals['_SETRAILSRESPONSE']._serialized_start=2014
+  _globals['_SETRAILSRESPONSE']._serialized_end=2077
 # @@protoc_insertion_point(module_scope)

@@ -233,6 +233,7 @@ class CapacityNeed(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     DOMAIN_UNITS_FIELD_NUMBER: _builtins.int
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    INTERRUPTION_MICRODOLLARS_FIELD_NUMBER: _builtins.int
     priority: _builtins.int
     """larger is served first"""
     interruption_penalty_bucket: Global___PenaltyBucket.ValueType
@@ -245,6 +246,8 @@ class CapacityNeed(_message.Message):
     """of them: without room on any node of the cluster"""
     running: _builtins.int
     """of them: bound to a node"""
+    interruption_microdollars: _builtins.int
+    """what an interruption costs at most, below the bucket's bound; 0: the bound"""
     @_builtins.property
     def requirements(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSelectorRequirement]:
         """all must hold"""
@@ -286,10 +289,11 @@ class CapacityNeed(_message.Message):
         running: _builtins.int = ...,
         domain_units: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         exclusive: _abc.Iterable[_builtins.str] | None = ...,
+        interruption_microdollars: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregate_resources", b"aggregate_resources", "count", b"count", "domain_units", b"domain_units", "exclusive", b"exclusive", "group", b"group", "interruption_penalty_bucket", b"interruption_penalty_bucket", "min_unit", b"min_unit", "priority", b"priority", "reclamation_penalty_bucket", b"reclamation_penalty_bucket", "requirements", b"requirements", "running", b"running", "spread", b"spread", "stranded", b"stranded", "tolerations", b"tolerations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregate_resources", b"aggregate_resources", "count", b"count", "domain_units", b"domain_units", "exclusive", b"exclusive", "group", b"group", "interruption_microdollars", b"interruption_microdollars", "interruption_penalty_bucket", b"interruption_penalty_bucket", "min_unit", b"min_unit", "priority", b"priority", "reclamation_penalty_bucket", b"reclamation_penalty_bucket", "requirements", b"requirements", "running", b"running", "spread", b"spread", "stranded", b"stranded", "tolerations", b"tolerations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

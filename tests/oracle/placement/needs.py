@@ -61,6 +61,8 @@ class Need:
     overhead: Amounts
     portions: list[Portion] = field(default_factory=list)
     parked: bool = False
+    # May preempt, and have what drains.
+    able: bool = False
     may_acquire: bool = False
 
     reopens: list[Unit] = field(default_factory=list)
@@ -94,7 +96,8 @@ class Need:
 
     @property
     def dollars(self) -> float:
-        return bucket_dollars(self.profile.interruption_bucket)
+        told = self.profile.interruption_microdollars
+        return told / 1_000_000 if told else bucket_dollars(self.profile.interruption_bucket)
 
     @property
     def has_tokens(self) -> bool:

@@ -76,6 +76,17 @@ def test_batch_takes_spot_and_services_get_on_demand_in_the_same_cluster(make: A
 
 
 @BOTH
+def test_work_that_costs_a_cent_to_interrupt_takes_spot_where_half_a_dollar_does_not(make: Any) -> None:
+    """Half a core of it: spot saves less an hour than a twentieth of half a dollar, and much more than of a cent."""
+    spot = offers(9, "s", capacity=SPOT, cpu=1, mem=2, price=0.012, risk=0.05)
+    steady = offers(9, "d", cpu=1, mem=2, price=0.04)
+    half_a_dollar = pods("c", 2, cpu=0.5, mem=1, interruption=0.5)
+    cent = pods("c", 2, cpu=0.5, mem=1, interruption=0.01, microdollars=15_625)
+    assert did(Steps(make)(spot, steady, rows=[half_a_dollar]), P) == ["d0"]
+    assert did(Steps(make)(spot, steady, rows=[cent]), P) == ["s0"]
+
+
+@BOTH
 def test_services_do_not_ride_on_spot_that_batch_buys(make: Any) -> None:
     spot = offers(1, "s", capacity=SPOT, cpu=8, mem=16, price=0.1, risk=0.05)
     batch = pods("c", 1, cpu=2, mem=2, priority=100)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bigfleet.model.penalty import BUCKETS, PINNED, bucket_dollars, bucket_for, bucket_label
+from bigfleet.model.penalty import BUCKETS, MICRO, PINNED, bucket_dollars, bucket_for, bucket_label, finer_bound
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,15 @@ def test_unknown_bucket_is_refused(bucket: int) -> None:
 def test_nan_is_no_amount() -> None:
     with pytest.raises(ValueError, match="nan"):
         bucket_for(math.nan)
+
+
+@pytest.mark.parametrize(
+    ("dollars", "bound"),
+    [
+        (-1, 0), (0, 0), (0.000001, 7_813), (0.01, 15_625), (0.015625, 15_625), (0.1, 125_000), (0.25, 250_000),
+        (0.26, 0), (0.5, 0), (1, 0), (256, 0), (math.inf, 0),
+    ],
+)  # fmt: skip
+def test_what_a_cent_costs_is_told_closer_than_half_a_dollar(dollars: float, bound: int) -> None:
+    assert finer_bound(dollars) == bound
+    assert not bound or dollars <= bound / MICRO < bucket_dollars(bucket_for(dollars))

@@ -57,6 +57,21 @@ def test_documented_fingerprints() -> None:
     assert _trainer().fingerprint == TRAINER
 
 
+def test_a_finer_penalty_extends_the_fingerprint_only_where_it_says_more_than_the_bucket() -> None:
+    assert _web(interruption_bucket=2, interruption_microdollars=500_000) == _web(interruption_bucket=2)
+    cent = _web(interruption_bucket=2, interruption_microdollars=15_625)
+    assert cent.fingerprint == _web(interruption_bucket=2).fingerprint + "|ipm=15625"
+    assert cent.interruption_dollars == 0.015625
+    assert _web(interruption_bucket=2).interruption_dollars == 0.5
+    assert pickle.loads(pickle.dumps(cent)) == cent == cent.folded()
+
+
+@pytest.mark.parametrize(("bucket", "told"), [(2, -1), (2, 500_001), (1, 1), (0, 1), (PINNED, 1)])
+def test_a_finer_penalty_that_contradicts_its_bucket_is_refused(bucket: int, told: int) -> None:
+    with pytest.raises(ProfileError, match=f"interruption_microdollars {told} do not go with bucket {bucket}; "):
+        _web(interruption_bucket=bucket, interruption_microdollars=told)
+
+
 def test_tolerations_extend_the_fingerprint_only_when_present() -> None:
     condition = Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute")
     assert _web(tolerations=[condition]).fingerprint == WEB

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import msgspec
+import pytest
 
-from bigfleet.operator.core.mirror.levels import DEVICE_TAINTS, THRESHOLDS
+from bigfleet.operator.core.mirror.levels import SPARED, THRESHOLDS
 from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.reading.shapes import KEPT_ANNOTATION, KEPT_TAINT, node_seen
 from bigfleet.operator.shell.node_marks import NodeMarks
+from bigfleet.operator.shell.settings import OperatorSettings
 
 
 def soft_taints(level: int, *, closing: bool = False, gpus: bool = False) -> set[str]:
@@ -26,13 +29,21 @@ def soft_taints(level: int, *, closing: bool = False, gpus: bool = False) -> set
 
 def test_a_closing_node_has_more_taints_than_any_open_one_however_full_it_is() -> None:
     assert len(soft_taints(0, closing=True)) > len(soft_taints(len(THRESHOLDS)))
-    most = DEVICE_TAINTS + len(THRESHOLDS)
-    assert len(soft_taints(DEVICE_TAINTS, closing=True, gpus=True)) > len(soft_taints(most, gpus=True))
+    most = SPARED + len(THRESHOLDS)
+    assert len(soft_taints(SPARED, closing=True, gpus=True)) > len(soft_taints(most, gpus=True))
 
 
 def test_a_full_node_with_devices_has_more_taints_than_an_empty_one_without() -> None:
     assert soft_taints(0) == set()
-    assert len(soft_taints(DEVICE_TAINTS, gpus=True)) > len(soft_taints(len(THRESHOLDS)))
+    assert len(soft_taints(SPARED, gpus=True)) > len(soft_taints(len(THRESHOLDS)))
+
+
+def test_a_node_that_is_not_interrupted_is_spared_whatever_else_it_has() -> None:
+    most = SPARED + len(THRESHOLDS)
+    assert len(soft_taints(SPARED)) == SPARED
+    assert (
+        len(soft_taints(2 * SPARED, gpus=True)) > len(soft_taints(most, gpus=True)) > len(soft_taints(len(THRESHOLDS)))
+    )
 
 
 def test_a_node_that_is_kept_takes_nobody_until_it_is_let_go_and_a_restarted_operator_knows() -> None:
@@ -63,3 +74,9 @@ def test_a_node_that_is_kept_takes_nobody_until_it_is_let_go_and_a_restarted_ope
 def test_whoever_takes_the_taint_away_opens_the_node() -> None:
     node = msgspec.convert({"metadata": {"name": "n", "annotations": {KEPT_ANNOTATION: "gang g"}}}, Node)
     assert node_seen(node, machine="m").kept_for == ""
+
+
+@pytest.mark.parametrize(("dollars", "spares"), [(0.5, True), (1.0, True), (64.0, False), (math.inf, False)])
+def test_pods_are_led_to_spot_nodes_only_where_little_is_at_stake_for_them(dollars: float, spares: bool) -> None:
+    settings = OperatorSettings("c", "127.0.0.1:1", keep_off_interruptible=dollars)
+    assert settings.spares_firm_nodes is spares

@@ -49,6 +49,12 @@ def test_a_roll_up_says_which_state_of_the_mirror_it_tells() -> None:
     assert dict(rollup.node_overhead) == {"cpu": "200m"}
 
 
+def test_a_penalty_below_half_a_dollar_is_told_beside_its_bucket() -> None:
+    cent = Profile([], [], 7, 2, 0, (), 15_625)
+    [need] = rollup_to_wire("c", [Row(cent, "", Resources.of(cpu=500), 1, 0, 1)], timestamp=5, version=9).needs
+    assert (need.interruption_penalty_bucket, need.interruption_microdollars) == (2, 15_625)
+
+
 def test_equal_rows_give_equal_bytes() -> None:
     first, second = (rollup_to_wire("c", [ROW], timestamp=5, version=9) for _ in range(2))
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)

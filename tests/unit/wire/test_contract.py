@@ -122,6 +122,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("CapacityNeed", 1003): "running",
         ("CapacityNeed", 1004): "domain_units",
         ("CapacityNeed", 1005): "exclusive",
+        ("CapacityNeed", 1006): "interruption_microdollars",
         ("NodeStateUpdate", 1000): "group",
         ("OperatorMessage", 1000): "drain_report",
         ("OperatorMessage", 1001): "node_report",

@@ -51,6 +51,7 @@ class Profiles(View):
     interruption: I4
     reclamation: I4
     interruption_dollars: F8
+    told_dollars: F8
     reclamation_dollars: F8
     con: I4
     same: I4
@@ -401,6 +402,7 @@ class Catalog:
         p.interruption[mine] = [each.interruption_bucket for each in added]
         p.reclamation[mine] = [each.reclamation_bucket for each in added]
         p.interruption_dollars[mine] = [_DOLLARS[each.interruption_bucket] for each in added]
+        p.told_dollars[mine] = [each.interruption_dollars for each in added]
         p.reclamation_dollars[mine] = [_DOLLARS[each.reclamation_bucket] for each in added]
         p.con[mine] = [self.matching.intern_con(each) for each in added]
         p.pair[mine] = self.stamps.intern_pairs(texts)
@@ -498,6 +500,7 @@ def _folded(profile: Profile) -> Profile:
         profile.interruption_bucket,
         profile.reclamation_bucket,
         profile.tolerations,
+        profile.interruption_microdollars,
     )
 
 

@@ -87,7 +87,7 @@ def part_value(w: World, alive: U1, with_pods: U1, classes: int, pods: int, entr
     prof = w.e.prof[entry]
     con = w.p.con[prof]
     key = w.p.spread[prof] if w.e.kind[entry] == SPREAD else -1
-    dollars = w.p.interruption_dollars[prof]
+    dollars = w.p.told_dollars[prof]
     value = np.inf
     value_free = np.inf
     for cls in range(classes):
@@ -120,7 +120,7 @@ def _fresh_price(
     prof = w.e.prof[entry]
     con = w.p.con[prof]
     key = w.p.spread[prof] if w.e.kind[entry] == SPREAD else -1
-    dollars = w.p.interruption_dollars[prof]
+    dollars = w.p.told_dollars[prof]
     value = part_value(w, alive, with_pods, classes, pods, entry, part)
     best = -1
     count = w.rows.count[w.parts.row[part]]

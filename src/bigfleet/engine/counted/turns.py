@@ -90,7 +90,7 @@ def fill_turns(w: World, t: Turns, q: Portions, count: int, last_plain: I4) -> i
         t.prof[i] = prof
         t.con[i] = w.p.con[prof]
         t.kind[i] = kind
-        t.dollars[i] = w.p.interruption_dollars[prof]
+        t.dollars[i] = w.p.told_dollars[prof]
         t.domain[i] = -1
         t.key[i] = -1
         t.skew[i] = 1

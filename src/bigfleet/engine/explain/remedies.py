@@ -270,6 +270,7 @@ def _varied(
         profile.interruption_bucket,
         profile.reclamation_bucket,
         profile.tolerations,
+        profile.interruption_microdollars,
     )
 
 

@@ -148,7 +148,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
     def cause(self, entry: int, supply: FreeSupply) -> UnmetReason:
         """Why something of a counted entry is missing."""
         assert self.units is not None
-        victims = int((self.victim_entry == entry).sum())
+        victims = int((self.victim_entry == entry).sum()) if len(self.victim_entry) else 0
         return self.units.reason(entry, supply.counts(entry), supply, victims)
 
     def _candidates(self, entry: int) -> tuple[DomainCoverage, ...]:
@@ -203,6 +203,9 @@ class FreeSupply:
         self.published = (
             (w.k.alloc[:n][present] > 0).any(axis=0) if present.any() else np.zeros(w.k.alloc.shape[1], bool)
         )
+        # Whether there is a resource that no machine has.
+        self.lacks_some = not self.published.all()
+        self._counts: dict[int, Supply] = {}
         self.unclaimed = np.zeros(n, np.int64)
         self.held = self.count[:, IDLE] + self.count[:, SPECULATIVE]
         for owner in (OWNER_IDLE, OWNER_SPECULATIVE):
@@ -235,9 +238,14 @@ class FreeSupply:
 
     def counts(self, entry: int) -> Supply:
         usable = self.usable(entry)
-        totals = [int(self.count[usable, state].sum()) for state in (IDLE, SPECULATIVE, CONFIGURED)]
-        idle, speculative, configured = (min(total, self._cap) for total in totals)
-        return Supply(idle, speculative, configured, any(total > self._cap for total in totals))
+        # What is usable is remembered, so that its identity stays its own.
+        found = self._counts.get(id(usable))
+        if found is None:
+            totals = [int(self.count[usable, state].sum()) for state in (IDLE, SPECULATIVE, CONFIGURED)]
+            idle, speculative, configured = (min(total, self._cap) for total in totals)
+            found = Supply(idle, speculative, configured, any(total > self._cap for total in totals))
+            self._counts[id(usable)] = found
+        return found
 
 
 def service_order(needs: Needs) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from bigfleet.crd.metadata import QuantityValue
 from bigfleet.model.group import group_string
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.names import CAPACITY_TYPE_LABEL
-from bigfleet.model.penalty import PINNED, UNSPECIFIED, bucket_for
+from bigfleet.model.penalty import PINNED, UNSPECIFIED, bucket_for, finer_bound
 from bigfleet.model.profile import Profile
 from bigfleet.model.quantity import parse_quantity
 from bigfleet.model.requirement import Operator, Requirement
@@ -31,6 +31,8 @@ class Meaning(Struct, frozen=True):
     profile: Profile
     group: str
     unit: Resources
+    # What moving it costs at most, where that is less than the profile's bucket says.
+    reclamation_microdollars: int = 0
 
 
 class MeaningError(ValueError):
@@ -58,7 +60,12 @@ def meaning_of(spec: CapacityRequestSpec, namespace: str, *, keep_off: int = PIN
             spec.reclamation_penalty,
             keep_off,
         )
-        return Meaning(profile, group_of(spec.co_location, namespace), parse(spec.resources))
+        return Meaning(
+            profile,
+            group_of(spec.co_location, namespace),
+            parse(spec.resources),
+            _finer(spec.reclamation_penalty),
+        )
     except ValueError as error:
         raise MeaningError(str(error)) from error
 
@@ -98,8 +105,17 @@ def _profile(
         interruption_bucket,
         _bucket(reclamation),
         [Toleration(each.key, each.operator or "Equal", each.value, each.effect) for each in tolerations],
+        _finer(interruption),
     )
 
 
 def _bucket(penalty: QuantityValue | None) -> int:
-    return UNSPECIFIED if penalty is None else bucket_for(parse_quantity(str(penalty)).to_float())
+    return UNSPECIFIED if penalty is None else bucket_for(_dollars(penalty))
+
+
+def _finer(penalty: QuantityValue | None) -> int:
+    return 0 if penalty is None else finer_bound(_dollars(penalty))
+
+
+def _dollars(penalty: QuantityValue) -> float:
+    return parse_quantity(str(penalty)).to_float()

@@ -73,6 +73,7 @@ def pod_shape(
         origin=origin_of(pod),
         pinned=any(meta.annotations.get(key) == value for key, value in _PINS),
         service=not any(owner.controller and owner.kind == "Job" for owner in meta.owner_references),
+        reclamation_microdollars=meaning.reclamation_microdollars,
     )
 
 
@@ -86,6 +87,7 @@ def request_shape(namespace: str, meaning: Meaning) -> PodShape:
         group=meaning.group,
         node_terms=(checks,) if checks else (),
         tolerations=meaning.profile.tolerations,
+        reclamation_microdollars=meaning.reclamation_microdollars,
     )
 
 

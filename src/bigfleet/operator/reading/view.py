@@ -284,7 +284,14 @@ class ClusterView:
         entry = self.pods.get(self._by_uid.get(name.removeprefix("pod:"), "")) if name.startswith("pod:") else None
         if entry is None or entry.seen is None:
             return
-        shape = self._interned(replace(entry.shape, profile=meaning.profile, group=meaning.group))
+        shape = self._interned(
+            replace(
+                entry.shape,
+                profile=meaning.profile,
+                group=meaning.group,
+                reclamation_microdollars=meaning.reclamation_microdollars,
+            )
+        )
         if shape != entry.shape:
             entry.shape = shape
             entry.seen = replace(entry.seen, shape=shape)

@@ -17,7 +17,7 @@ from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LA
 from bigfleet.model.resources import is_device
 from bigfleet.operator.core.drains import ResumedDrain
 from bigfleet.operator.core.events import DrainCause
-from bigfleet.operator.core.mirror.levels import DEVICE_TAINTS
+from bigfleet.operator.core.mirror.levels import SPARED
 from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.kube.worklist import Worklist
@@ -29,7 +29,9 @@ CLOSED_ANNOTATION = f"{API_GROUP}/cordoned-for-closing"
 CLOSING_TAINT = f"{API_GROUP}/closing"
 FILL_TAINT = f"{API_GROUP}/fill-below-"
 DEVICES_TAINT = f"{API_GROUP}/keeps-devices-"
+FIRM_TAINT = f"{API_GROUP}/keeps-uninterrupted-"
 THRESHOLDS = (90, 75, 60, 45, 30, 15)
+_COUNTED = (FILL_TAINT, DEVICES_TAINT, FIRM_TAINT)
 _SOFT, _HARD = "PreferNoSchedule", "NoSchedule"
 
 
@@ -142,16 +144,16 @@ class NodeMarks:
         ours = [Taint(CLOSING_TAINT, _SOFT)] if closing else []
         ours += [Taint(KEPT_TAINT, _HARD)] if kept else []
         if name in self._levels:
-            level = self._levels[name]
-            if any(is_device(resource) for resource in node.status.allocatable):
-                # The scheduler counts taints, whatever they are called.
-                level -= DEVICE_TAINTS
-                ours += [Taint(f"{DEVICES_TAINT}{number}", _SOFT) for number in range(1, DEVICE_TAINTS + 1)]
+            reasons, level = divmod(self._levels[name], SPARED)
+            devices = any(is_device(resource) for resource in node.status.allocatable)
+            # The scheduler counts taints, whatever they are called.
+            spared = [*([DEVICES_TAINT] if devices else []), FIRM_TAINT][:reasons]
+            ours += [Taint(f"{why}{number}", _SOFT) for why in spared for number in range(1, SPARED + 1)]
             # One taint is little where an empty node has six: a closing node shows those too, however full it is.
-            below = set(THRESHOLDS if closing else THRESHOLDS[: max(0, level)])
+            below = set(THRESHOLDS if closing else THRESHOLDS[:level])
             ours += [Taint(f"{FILL_TAINT}{each}", _SOFT) for each in self._shown_levels if each in below]
         else:
-            ours += [each for each in node.spec.taints if each.key.startswith((FILL_TAINT, DEVICES_TAINT))]
+            ours += [each for each in node.spec.taints if each.key.startswith(_COUNTED)]
         others = [each for each in node.spec.taints if not _is_ours(each)]
         wanted = [*others, *ours]
         # The order is of no meaning: the same taints in another order are not written again.
@@ -176,7 +178,7 @@ def write_drain(drain: ResumedDrain) -> str:
 
 
 def _is_ours(taint: Taint) -> bool:
-    return taint.key in (CLOSING_TAINT, KEPT_TAINT) or taint.key.startswith((FILL_TAINT, DEVICES_TAINT))
+    return taint.key in (CLOSING_TAINT, KEPT_TAINT) or taint.key.startswith(_COUNTED)
 
 
 def _spread_out(levels: int) -> tuple[int, ...]:

@@ -81,7 +81,10 @@ class Operator:
             self._notices.tell, namespaces=settings.namespaces, keep_off=settings.keep_off_interruptible
         )
         self._overhead = Overhead(self._view.nodes)
-        self._mirror = Mirror(levels_every=int(settings.fill_seconds * op.SECOND))
+        self._mirror = Mirror(
+            levels_every=int(settings.fill_seconds * op.SECOND),
+            firm_last=settings.spares_firm_nodes,
+        )
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
         self._acks = Acknowledging(client, self._view.unacknowledged, metrics, settings.ack_concurrency)

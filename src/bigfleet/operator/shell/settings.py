@@ -9,6 +9,9 @@ from pathlib import Path
 from bigfleet.refusal import RefusalError
 from bigfleet.transport.certificates import TlsFiles
 
+# Dollars an interruption may cost at most whom soft taints lead to spot nodes.
+_AT_STAKE = 1.0
+
 
 class SettingsError(RefusalError):
     """A setting that cannot be; the sentence names it and what would be accepted."""
@@ -42,6 +45,12 @@ class OperatorSettings:
     identity: str = ""
     insecure: bool = False
     tls: TlsFiles = field(default_factory=TlsFiles)
+
+    @property
+    def spares_firm_nodes(self) -> bool:
+        """Whether pods that may be interrupted are to take spot nodes first: only where so little is at stake for all
+        whom the rule lets there that nobody is driven into a risk."""
+        return self.keep_off_interruptible <= _AT_STAKE
 
     def __post_init__(self) -> None:
         if not self.cluster_id:

@@ -184,6 +184,7 @@ def _profile(profile: Profile) -> list[Any]:
         profile.interruption_bucket,
         profile.reclamation_bucket,
         [list(each) for each in profile.tolerations],
+        *([profile.interruption_microdollars] if profile.interruption_microdollars else []),
     ]
 
 
@@ -277,7 +278,7 @@ def _read_rollup(document: dict[str, Any]) -> Rollup:
 
 
 def _read_profile(row: list[Any]) -> Profile:
-    requirements, spread, priority, interruption, reclamation, tolerations = row
+    requirements, spread, priority, interruption, reclamation, tolerations, *microdollars = row
     return Profile(
         [Requirement(key, Operator(operator), tuple(values)) for key, operator, values in requirements],
         [Spread(key, skew, WhenUnsatisfiable(when)) for key, skew, when in spread],
@@ -285,6 +286,7 @@ def _read_profile(row: list[Any]) -> Profile:
         interruption,
         reclamation,
         [Toleration(*each) for each in tolerations],
+        *microdollars,
     )
 
 

@@ -324,6 +324,7 @@ def profile_of(row: int, need: capacity_pb2.CapacityNeed) -> Profile:
             need.interruption_penalty_bucket,
             need.reclamation_penalty_bucket,
             tolerations,
+            need.interruption_microdollars,
         )
     except ProfileError as error:
         raise RollupError(f"needs[{row}]: {error}") from None

@@ -211,7 +211,7 @@ def _pod_shape(profile: Profile, unit: Resources) -> PodShape:
     return PodShape(
         resources=Amounts(unit.to_wire()),
         priority=profile.priority,
-        interruption_penalty=Dollars(bucket_dollars(profile.interruption_bucket)),
+        interruption_penalty=Dollars(profile.interruption_dollars),
         reclamation_penalty=Dollars(bucket_dollars(profile.reclamation_bucket)),
         requirements=tuple(
             RequirementSpec(key=r.key, operator=Match(r.operator.text), values=r.values)

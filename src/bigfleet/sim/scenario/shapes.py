@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
-from bigfleet.model.penalty import bucket_for
+from bigfleet.model.penalty import bucket_for, finer_bound
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
@@ -110,6 +110,7 @@ class PodShape:
             bucket_for(self.interruption_penalty),
             bucket_for(self.reclamation_penalty),
             [Toleration(t.key, t.operator, t.value, t.effect) for t in self.tolerations],
+            finer_bound(self.interruption_penalty),
         )
 
 

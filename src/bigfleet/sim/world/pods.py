@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bigfleet.engine.batches import Shape as MachineShape
-from bigfleet.model.penalty import bucket_dollars
+from bigfleet.model.penalty import finer_bound
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.sim.scenario.shapes import PodShape, Unsatisfiable, priority_class
@@ -36,6 +36,8 @@ class PodKind:
     # Required anti-affinity on hostnames: no two pods of one object share a node.
     apart: bool = False
     interruption_dollars: float = 0.0
+    # What moving one costs at most, where that is less than the profile's bucket says.
+    reclamation_microdollars: int = 0
     # Dollars an hour that the risk of an interruptible node may cost one pod.
     most_risk: float = math.inf
 
@@ -74,7 +76,7 @@ class Kinds:
         spread = [each for each in shape.spread if each.key != "kubernetes.io/hostname"]
         strict = [each.max_skew for each in spread[:1] if each.when is Unsatisfiable.DO_NOT_SCHEDULE]
         profile = shape.profile()
-        dollars = bucket_dollars(profile.interruption_bucket)
+        dollars = profile.interruption_dollars
         return PodKind(
             name,
             profile,
@@ -87,6 +89,7 @@ class Kinds:
             strict_skew=strict[0] if strict else 0,
             apart=shape.apart,
             interruption_dollars=dollars,
+            reclamation_microdollars=finer_bound(shape.reclamation_penalty),
             most_risk=RISK_LIMIT * self._value(self.vector(request), dollars),
         )
 

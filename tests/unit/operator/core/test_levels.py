@@ -94,3 +94,33 @@ def test_a_node_with_devices_has_more_taints_than_any_other_from_its_first_sight
     mirror.apply([f.PodGone("p-gpu")])
     mirror.settle(31 * SECOND)
     assert mirror.levels() == [("n-gpu", level + len(THRESHOLDS))]
+
+
+def spot_and_firm(*, firm_last: bool) -> Mirror:
+    """A full node that may be interrupted, a full one that may not, and one with devices that may not."""
+    mirror = Mirror(firm_last=firm_last)
+    shape = f.PodShape("default", Resources.of(cpu=95), PLAIN)
+    for name, kind in (("firm", "on-demand"), ("gpu", "on-demand"), ("spot", "spot")):
+        has = Resources({"cpu": 100, **({"nvidia.com/gpu": 1} if name == "gpu" else {})})
+        labels = (("bigfleet.lucy.sh/capacity-type", kind),)
+        mirror.apply([f.NodeSeen(name, has, labels, machine=f"m-{name}"), f.PodSeen(f"p-{name}", shape, name)])
+    mirror.settle(0)
+    return mirror
+
+
+def test_where_precious_pods_are_kept_off_spot_others_are_kept_off_what_is_not_interrupted() -> None:
+    """Those have no other nodes: whoever may stand on spot would take their room, and it would be bought again."""
+    told = dict(spot_and_firm(firm_last=True).levels())
+    emptiest = len(THRESHOLDS)
+    assert told["spot"] == 0
+    assert told["firm"] > emptiest
+    assert told["gpu"] > told["firm"] + emptiest
+    assert dict(spot_and_firm(firm_last=False).levels())["firm"] == 0, "without the rule they would be driven onto spot"
+
+
+def test_nodes_are_spared_no_longer_once_nothing_is_interruptible() -> None:
+    mirror = spot_and_firm(firm_last=True)
+    mirror.levels()
+    mirror.apply([f.PodGone("p-spot"), f.NodeGone("spot")])
+    mirror.settle(60 * SECOND)
+    assert dict(mirror.levels())["firm"] == 0

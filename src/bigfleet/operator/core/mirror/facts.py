@@ -73,6 +73,8 @@ class PodShape(Struct, frozen=True):
     pinned: bool = False
     # Serves until it is stopped, unlike a job that ends by itself.
     service: bool = True
+    # What moving it costs at most, where that is less than its profile's bucket says; 0 where it is not.
+    reclamation_microdollars: int = 0
 
     @property
     def picky(self) -> bool:

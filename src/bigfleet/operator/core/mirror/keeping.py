@@ -4,8 +4,9 @@ A node that becomes ready takes whatever waits at the head of the scheduler's qu
 gang, which comes only when its last node is ready and finds the first ones taken; and pods with devices, when pods that
 need none take the cores that go with the devices. Both are bought for again, one boot later. So a node that came for a
 gang is kept until all of the gang has room, or, if that has gone elsewhere, another gang that lacks some. One with
-devices is kept while a pod without lacks room that a machine would hold which has none either and was under way when
-the first such node was ready. Never longer than one boot after it is ready, and never a node that has been open before.
+devices is kept while a pod without lacks room that a machine would hold which has none either and was bought with it or
+before. (Waiting for whatever is under way, it waited for the next purchase too, and its own pods with it.) Never longer
+than one boot after it is ready, and never a node that has been open before.
 Owns whom a node is kept for and until when; the taint is the shell's to write.
 """
 
@@ -31,9 +32,11 @@ class Keeping:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._since: dict[str, int] = {}
-        self._under_way: dict[str, Resources] = {}
-        # Those that were under way when the first of the kept nodes became ready, and are so still.
-        self._beside: dict[str, Resources] = {}
+        # Machines under way, each with the look before which we heard of it first: those of one purchase share theirs.
+        self._under_way: dict[str, tuple[int, Resources]] = {}
+        self._looks = 0
+        # The same for the machines of kept nodes.
+        self._bought: dict[str, int] = {}
         # Requests of pods that had no room at the last look, gangs apart.
         self._lacking: set[Resources] = set()
 
@@ -41,31 +44,31 @@ class Keeping:
         """For whom a node is kept that has just come, bought for this gang or none; empty when for nobody."""
         if group:
             return _GANG + group
-        return DEVICES if _has_devices(has) and _awaited(self._lacking, self._under_way) else ""
+        return DEVICES if _has_devices(has) and self._awaited(self._looks) else ""
 
     def told(self, machine: str, under_way: Resources | None) -> None:
         """The shard says that a machine with so much is on its way to us, or that it is not."""
-        if under_way is not None:
-            self._under_way[machine] = under_way
-        else:
-            self._arrived(machine)
-
-    def _arrived(self, machine: str) -> None:
-        self._under_way.pop(machine, None)
-        self._beside.pop(machine, None)
+        if under_way is None:
+            self._under_way.pop(machine, None)
+        elif machine not in self._under_way:
+            self._under_way[machine] = (self._looks, under_way)
 
     def note(self, node: Node) -> None:
         """The node as it is now."""
-        if node.facts.ready:
-            self._arrived(node.facts.machine)
+        machine = node.facts.machine
         if node.facts.kept_for:
             self._nodes[node.name] = node
+            if node.name not in self._bought:
+                self._bought[node.name] = self._under_way[machine][0] if machine in self._under_way else self._looks
         else:
             self.forget(node.name)
+        if node.facts.ready:
+            self._under_way.pop(machine, None)
 
     def forget(self, name: str) -> None:
         self._nodes.pop(name, None)
         self._since.pop(name, None)
+        self._bought.pop(name, None)
 
     def for_gang(self, group: str, waiting: Container[str]) -> list[Node]:
         """Nodes kept for it, or for a gang that waits for nothing any more: that one may have taken this one's."""
@@ -83,14 +86,13 @@ class Keeping:
         that have room for all of it, on `used` too; `lacking` are requests of other pods without room."""
         found = []
         ready = {name: node for name, node in self._nodes.items() if node.could_open}
-        if ready and not self._since:
-            self._beside = dict(self._under_way)
         self._lacking = lacking
-        awaited = bool(ready) and _awaited(lacking, self._beside)
+        awaited = {look: self._awaited(look) for look in {self._bought[name] for name in ready}}
+        self._looks += 1
         for name, node in ready.items():
             since, group = self._since.setdefault(name, now), _gang_of(node)
             if group is None:
-                wanted = awaited
+                wanted = awaited[self._bought[name]]
             elif group in waiting:
                 wanted = group not in seated
             else:
@@ -102,17 +104,18 @@ class Keeping:
     def next_timer(self) -> int | None:
         return min((since + KEPT_FOR for since in self._since.values()), default=None)
 
+    def _awaited(self, look: int) -> bool:
+        """Whether something without room will find it on a machine without devices that was bought by this look."""
+        plain = {has for heard, has in self._under_way.values() if heard <= look and not _has_devices(has)}
+        return any(
+            all(has.get(name) >= amount for name, amount in wants.items()) for wants in self._lacking for has in plain
+        )
+
 
 def _gang_of(node: Node) -> str | None:
     """The gang it is kept for; None when it is not kept for one."""
     kept = node.facts.kept_for
     return kept.removeprefix(_GANG) if kept.startswith(_GANG) else None
-
-
-def _awaited(lacking: set[Resources], under_way: dict[str, Resources]) -> bool:
-    """Whether something without room will find it on a machine without devices."""
-    plain = {has for has in under_way.values() if not _has_devices(has)}
-    return any(all(has.get(name) >= amount for name, amount in wants.items()) for wants in lacking for has in plain)
 
 
 def _has_devices(has: Resources) -> bool:

@@ -6,12 +6,13 @@ nobody selects by, and must not become as many kinds.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from bigfleet.model.names import HOSTNAME_LABEL
-from bigfleet.model.penalty import PINNED, UNSPECIFIED, bucket_dollars
+from bigfleet.model.penalty import MICRO, PINNED, UNSPECIFIED, bucket_dollars
 from bigfleet.operator.core.mirror.facts import Labels, Origin, PodShape, PodTerm, SpreadTerm
 from bigfleet.operator.core.mirror.filters import COMMON, NodeFilter
 from bigfleet.operator.core.mirror.tallies import Anchored, Domains, Tally
@@ -28,7 +29,6 @@ Need = tuple[tuple[int, int], ...]
 # Priority, fingerprint, group, exclusive tokens.
 Face = tuple[int, str, str, tuple[str, ...]]
 
-MICRO = 1_000_000
 # What moving one replica costs when nobody said anything: half a cent.
 REPLICA_MICRODOLLARS = 5_000
 _SHAPES_REMEMBERED = 4096
@@ -39,7 +39,7 @@ _FORGOTTEN_KEPT = 1024
 class Fit:
     """A size and a filter: kinds that share both find room in the same places."""
 
-    __slots__ = ("by_domain", "cursor", "filter", "need", "none_since", "stamp")
+    __slots__ = ("by_domain", "cursor", "filter", "most", "most_stamp", "need", "none_since", "stamp")
 
     def __init__(self, need: Need, filter: NodeFilter) -> None:
         self.need = need
@@ -50,6 +50,9 @@ class Fit:
         self.stamp = -1
         self.cursor = 0
         self.by_domain: dict[str, dict[str, list[Node]]] = {}
+        # And how many find room in all, once somebody asked in that pass.
+        self.most_stamp = -1
+        self.most = 0
 
 
 class Kind:
@@ -343,6 +346,7 @@ def _order(shape: PodShape) -> tuple[object, ...]:
             shape.origin,
             shape.pinned,
             shape.service,
+            shape.reclamation_microdollars,
         )
     )
     return -shape.profile.priority, -sum(amounts.values()), -cpu, -memory, text
@@ -351,13 +355,15 @@ def _order(shape: PodShape) -> tuple[object, ...]:
 def _dollars(shape: PodShape) -> tuple[int, int]:
     """Micro-dollars of (reclaiming, interrupting) one pod; what must not be moved at all is pinned, not dear."""
     profile = shape.profile
-    found = [
-        0 if bucket == PINNED else round(bucket_dollars(bucket) * MICRO)
-        for bucket in (profile.reclamation_bucket, profile.interruption_bucket)
-    ]
     if profile.reclamation_bucket == UNSPECIFIED and shape.origin is Origin.REPLICATED:
-        found[0] = REPLICA_MICRODOLLARS
-    return found[0], found[1]
+        reclamation = REPLICA_MICRODOLLARS
+    else:
+        reclamation = shape.reclamation_microdollars or _micro(bucket_dollars(profile.reclamation_bucket))
+    return reclamation, _micro(profile.interruption_dollars)
+
+
+def _micro(dollars: float) -> int:
+    return 0 if math.isinf(dollars) else round(dollars * MICRO)
 
 
 def _tokens(shape: PodShape) -> tuple[str, ...]:

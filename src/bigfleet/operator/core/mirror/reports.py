@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bigfleet.model.penalty import MICRO
 from bigfleet.operator.core.events import SECOND
-from bigfleet.operator.core.mirror.kinds import MICRO, Face
+from bigfleet.operator.core.mirror.kinds import Face
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node
 
 # Names with what there is of them, in order of name; plain, because a pass makes hundreds.

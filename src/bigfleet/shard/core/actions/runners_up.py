@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from bigfleet.engine.results import Action, ActionKind, NeedKey, Reason
 from bigfleet.model.names import HOSTNAME_LABEL
-from bigfleet.model.penalty import bucket_dollars
 from bigfleet.model.resources import Resources
 from bigfleet.shard.core.machines.matching import attribute, parse_canonical, shape_serves
 from bigfleet.shard.core.state.enum_aliases import IDLE, SPECULATIVE
@@ -50,7 +49,7 @@ class RunnersUp:
         self._demand = demand
         self._placement = placement
         self._free: dict[int, list[Shape]] | None = None
-        self._ranked: dict[tuple[int, int], _Ranked] = {}
+        self._ranked: dict[tuple[int, float], _Ranked] = {}
         self._told: dict[tuple[object, ...], str] = {}
         self._looks = _LOOKS
 
@@ -137,7 +136,7 @@ class RunnersUp:
         return self._looks >= 0 and shape_serves(shape, profile, unit, overhead)
 
     def _by_cost(self, state: int, profile: Profile) -> _Ranked:
-        key = (state, profile.interruption_bucket if state == SPECULATIVE else 0)
+        key = (state, profile.interruption_dollars if state == SPECULATIVE else 0.0)
         if key not in self._ranked:
             if self._free is None:
                 self._free = self._state.fleet.counts.free_shapes()
@@ -155,7 +154,7 @@ def _cost(shape: Shape, state: int, profile: Profile) -> float:
     """What the engine orders free machines by: of a slot the price and the interruptions to expect."""
     if state == IDLE:
         return shape.price
-    dollars = bucket_dollars(profile.interruption_bucket)
+    dollars = profile.interruption_dollars
     return shape.price + (shape.probability * dollars if shape.probability > 0 and dollars > 0 else 0.0)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bigfleet.model.names import HOSTNAME_LABEL
+from bigfleet.model.machine import CapacityType
+from bigfleet.model.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.operator.core.mirror import facts
 from bigfleet.operator.core.mirror.labels import Selector, checks_of, equal_to
@@ -51,12 +52,15 @@ class MirrorFeed:
 
     def _node(self, node: Node) -> facts.NodeSeen:
         taints, risk = node.shape.taints, node.shape.probability
+        labels = {**node.attributes, HOSTNAME_LABEL: node.id}
+        if node.shape.capacity_type:
+            labels[CAPACITY_TYPE_LABEL] = CapacityType(node.shape.capacity_type).label
         if self._cluster.scheduler.risk_rule and risk:
             taints = (*taints, Taint(RISK_TAINT, f"{risk:g}"))
         return facts.NodeSeen(
             node.id,
             node.shape.allocatable.minus(self._cluster.overhead),
-            tuple(sorted({**node.attributes, HOSTNAME_LABEL: node.id}.items())),
+            tuple(sorted(labels.items())),
             taints,
             machine=node.id,
             cordoned=node.cordoned,
@@ -80,6 +84,7 @@ class MirrorFeed:
             spreads=(facts.SpreadTerm(kind.spread_key, kind.strict_skew, own),) if kind.strict_skew else (),
             origin=facts.Origin.REPLICATED if podset.managed else facts.Origin.BARE,
             service=podset.service,
+            reclamation_microdollars=kind.reclamation_microdollars,
         )
 
     def _tolerated(self, kind: PodKind) -> Iterator[Toleration]:

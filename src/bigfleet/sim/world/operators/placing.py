@@ -31,7 +31,7 @@ class PlacementReports:
 
     def __init__(self, cluster: Cluster, names: tuple[str, ...], risks: tuple[float, ...], *, levels: bool) -> None:
         cluster.track_changes()
-        self.mirror = Mirror()
+        self.mirror = Mirror(firm_last=cluster.scheduler.risk_rule)
         self._nonsense: Untruth | None = None
         self._tell_all = False
         self._cluster = cluster
