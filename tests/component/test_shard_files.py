@@ -31,6 +31,7 @@ from bigfleet.shard.recording.format import Recorder, RecordingError, read_recor
 from bigfleet.shard.runtime.audit import AuditError, AuditLog
 from bigfleet.shard.runtime.journal import JournalError, JournalFile
 from tests.strategies.placed import counted, node, pods, reports
+from tools.small_disk import small_disk
 
 INSTANT = 1_700_000_000_123_456_789
 
@@ -309,6 +310,24 @@ def test_a_full_disk_is_told_as_such_and_not_as_a_failed_rollback(tmp_path: Path
     journal._db.execute("PRAGMA max_page_count = 100000")
     journal.write([(Table.INTENT, "p/m-1", "{}")])
     assert len(reopened(journal, tmp_path).state.rows) == 1, "nothing of the refused write is left"
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_as_such(tmp_path: Path) -> None:
+    """On a real disk without a free byte: the first thing a shard writes is who holds the folder."""
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        if disk is None:
+            pytest.skip("this user may not make a disk of its own")
+        (disk.outside / "data").mkdir()
+        disk.fill()
+        call = (
+            f"from bigfleet.shard.runtime.journal import *; JournalFile(Path({str(disk.path / 'data')!r}), 'shard-0')"
+        )
+        ended = subprocess.run([*disk.prefix, sys.executable, "-c", call], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].endswith(
+        f"JournalError: --data-dir {disk.path / 'data'} cannot be used: No space left on device; "
+        "make room on its disk, then start again"
+    )
 
 
 def test_a_full_disk_under_a_provider_is_told_as_such(tmp_path: Path) -> None:

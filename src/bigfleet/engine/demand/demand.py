@@ -55,8 +55,9 @@ class Demand:
         self._resplit: set[int] = set()
         # By cluster name: what counted rows say beside amounts.
         self._sparse: dict[str, Sparse] = {}
-        # By cluster name: overheads that name resources without a column.
+        # Overheads that name resources without a column; how many names were published when this was last looked at.
         self._overheads: dict[str, Resources] = {}
+        self._looked_at = 0
 
     def sparse(self, cluster: str) -> Sparse:
         """Domains and tokens of a cluster's counted rows, by their place among its rows."""
@@ -128,6 +129,9 @@ class Demand:
 
     def follow_machines(self) -> None:
         """After machines changed: what they publish now gets a column, if somebody asks for it."""
+        if self._looked_at == len(self.catalog.published):
+            return
+        self._looked_at = len(self.catalog.published)
         names = set(self.catalog.odd.names)
         for overhead in self._overheads.values():
             names.update(name for name in overhead.names() if self.catalog.resource(name) < 0)
@@ -135,14 +139,17 @@ class Demand:
             self.cover_resources(tuple(sorted(came)))
 
     def _write_overhead(self, cluster: int, overhead: Resources) -> None:
-        c = self.store.c
-        row = np.zeros(c.overhead.shape[1], np.int64)
-        for name, amount in overhead.items():
-            if (column := self.catalog.resource(name)) >= 0:
-                row[column] = amount
+        c, row = self.store.c, self._columns_with(overhead)
         if (c.overhead[cluster] != row).any():
             c.overhead[cluster] = row
             c.fresh[cluster] = c.dirty[cluster] = 1
+
+    def _columns_with(self, amounts: Resources) -> NDArray[np.int64]:
+        row = np.zeros(self.catalog.width, np.int64)
+        for name, amount in amounts.items():
+            if (column := self.catalog.resource(name)) >= 0:
+                row[column] = amount
+        return row
 
     def _fit_resources(self) -> None:
         """What is as wide as there are resources, beside the store."""
@@ -246,6 +253,7 @@ class Demand:
         np.add.at(catalog.p.refs, self.store.rows.prof[self._rows()], 1)
         self._live = (catalog.p.refs > 0).astype(np.uint8)
         self._columns.clear()
+        self._looked_at = 0
         self._fit_resources()
         self._cons = np.zeros(16, np.int32)
         self._con_mark = np.zeros(16, np.int64)
@@ -263,14 +271,7 @@ class Demand:
             c.connected[cluster] = 1
             c.dirty[cluster] = 1
         count = int(self._in.meta[0])
-        volume = {
-            name: amount
-            for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False)
-            if amount and name != ODD
-        }
-        if (odd := catalog.resource(ODD)) >= 0:
-            said, units = self._in.agg[:count, odd], self._in.unit[:count, odd]
-            volume |= volume_of(said, units, rollup.counted is not None, catalog.odd)
+        volume = volume_of(self._in, catalog, rollup.counted is not None)
         if self.guard.holds(rollup.cluster, RollupSize(count, volume), policy.guard, now):
             if c.counted[cluster]:
                 withhold(c, store.rows, self._in, self._descending, cluster)
@@ -278,12 +279,9 @@ class Demand:
         overhead = self._overhead
         self._overheads.pop(rollup.cluster, None)
         if not rollup.overhead.is_zero:
-            overhead = np.zeros(catalog.width, np.int64)
-            for name, amount in rollup.overhead.items():
-                if (column := catalog.resource(name)) >= 0:
-                    overhead[column] = amount
-                else:
-                    self._overheads[rollup.cluster] = rollup.overhead
+            overhead = self._columns_with(rollup.overhead)
+            if any(catalog.resource(name) < 0 for name in rollup.overhead.names()):
+                self._overheads[rollup.cluster] = rollup.overhead
         store.reserve_rows(2 * region_size(max(1, count)))
         changed = commit(
             store.c, store.rows, store.entries, store.parts, self.fleet.cells.owners, store.regions.v, self._in,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.catalog.odd import OddVectors, Pairs
-from bigfleet.engine.demand.rollups import LIMIT
+from bigfleet.engine.catalog.odd import ODD, OddVectors, Pairs
+from bigfleet.engine.demand.rollups import LIMIT, Incoming
 from bigfleet.engine.kernels.columns import INT32, INT64, owned
 
 if TYPE_CHECKING:
@@ -129,13 +129,16 @@ def _added_up(
     return kept, aggregate[kept] if dropped else aggregate
 
 
-def volume_of(agg: NDArray[np.int64], unit: NDArray[np.int64], counted: bool, vectors: OddVectors) -> dict[str, int]:
-    """What rows ask for by odd name, given what they say in the odd column."""
-    found: dict[str, int] = {}
-    for row in np.nonzero(agg)[0].tolist():
-        times, pairs = odd_amounts(int(agg[row]), int(unit[row]) if counted else 0, vectors)
-        for name, amount in pairs:
-            found[name] = found.get(name, 0) + times * amount
+def volume_of(into: Incoming, catalog: Catalog, counted: bool) -> dict[str, int]:
+    """What a roll-up's merged rows ask for by name."""
+    found = {name: amount for name, amount in zip(catalog.resources, into.volume.tolist(), strict=False) if amount}
+    if found.pop(ODD, 0):
+        odd, count = catalog.resource(ODD), int(into.meta[0])
+        agg, unit = into.agg[:count, odd], into.unit[:count, odd]
+        for row in np.nonzero(agg)[0].tolist():
+            times, pairs = odd_amounts(int(agg[row]), int(unit[row]) if counted else 0, catalog.odd)
+            for name, amount in pairs:
+                found[name] = found.get(name, 0) + times * amount
     return found
 
 

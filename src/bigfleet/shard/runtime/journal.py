@@ -8,6 +8,7 @@ only make the shard more cautious, so nothing else is kept here: machines come f
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -129,7 +130,7 @@ def _locked(data_dir: Path) -> IO[str]:
         data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         lock = (data_dir / LOCK).open("a+")
     except OSError as error:
-        raise JournalError(f"--data-dir {data_dir} cannot be used: {error.strerror}") from error
+        raise _unusable(data_dir, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -137,10 +138,21 @@ def _locked(data_dir: Path) -> IO[str]:
         holder = lock.read().strip() or "unknown"
         lock.close()
         raise JournalError(f"--data-dir {data_dir} is in use by the process {holder}; a shard needs its own") from None
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
+    try:
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+    except OSError as error:
+        # What could not be written is written again when it is closed.
+        with contextlib.suppress(OSError):
+            lock.close()
+        raise _unusable(data_dir, error) from error
     return lock
+
+
+def _unusable(data_dir: Path, error: OSError) -> JournalError:
+    advice = "; make room on its disk, then start again" if error.errno == errno.ENOSPC else ""
+    return JournalError(f"--data-dir {data_dir} cannot be used: {error.strerror}{advice}")
 
 
 def _legacy_epoch(path: Path) -> int:
