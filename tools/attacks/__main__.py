@@ -76,7 +76,8 @@ def _outcome(name: str, tree: Path) -> dict[str, Any]:
     return {"withstood": ended.withstood, "told": ended.told, "seconds": round(time.monotonic() - began, 1)}
 
 
-def _report(attacks: dict[str, Any]) -> dict[str, Any]:
+def _report(kept: dict[str, Any]) -> dict[str, Any]:
+    attacks = {name: kept[name] for name in ATTACKS if name in kept}
     now = [name for name, each in attacks.items() if each.get("now", {}).get("withstood") is not True]
     then = [name for name, each in attacks.items() if each.get("then", {}).get("withstood") is not False]
     return {
