@@ -17,7 +17,10 @@ from bench.engine.shapes import SHAPES
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "docs" / "evidence" / "engine"
 PAGE = ROOT / "docs" / "performance.md"
-AROUND = ("sim-soak", "provider-bench", "shard-load", "shard-load-10min", "shard-streams", "shard-rate", "shard-fleet")
+AROUND = (
+    *("sim-soak", "provider-bench", "shard-load", "shard-load-10min", "shard-streams", "shard-rate", "shard-fleet"),
+    "shard-burst",
+)
 # Written by hand: where the time goes in shapes that miss their figure.
 PROFILES = Path(__file__).with_name("notes.md")
 
