@@ -308,6 +308,16 @@ def test_more_supply_for_a_spread_is_the_fewest_that_help() -> None:
     assert (remedy.domain_key, remedy.domain, remedy.count) == (ZONE, "a", 1)
 
 
+def test_names_that_no_machine_has_are_told_by_name() -> None:
+    """Free machines are near misses, and what they lack is what the need names."""
+    odd = need("c", 2, cpu=1, **{"a.example/odd": 3, "z.example/odder": 1})
+    explanation = told([idle("i", cpu=4), idle("j", cpu=4)], [need("c", 1, cpu=4), odd], 1)
+    assert explanation.verdict.reason is UnmetReason.RESOURCE_NOT_PUBLISHED
+    assert explanation.verdict.deficit.names() >= {"a.example/odd", "z.example/odder"}
+    assert [(each.why, each.detail) for each in explanation.lost] == [(Why.TOO_SMALL, "a.example/odd,z.example/odder")]
+    assert explanation.remedy is None and explanation.exhausted
+
+
 def test_more_supply_may_be_more_than_65536_machines() -> None:
     remedy = told([idle("i")], [need("c", 80_001)]).remedy
     assert isinstance(remedy, MoreSupply)
