@@ -275,6 +275,20 @@ def test_older_need_goes_first_at_equal_precedence(make: Any) -> None:
     assert bootstraps(result, "z") == ["i"]
 
 
+def test_overhead_of_a_name_counts_from_when_a_machine_has_it(make: Any) -> None:
+    """Nobody has the device when the cluster says what every node of it loses; then a machine with two of them comes,
+    of which one is left."""
+    name = "a.example/odd"
+    wanted = [need("c", 1, cpu=1, **{name: 2}), need("c", 1, cpu=1, priority=5, **{name: 1})]
+    engine = make()
+    engine.step(None, DemandBatch([rollup("c", *wanted, overhead={name: 1})]), Policy(), START)
+    result = engine.step(batch(idle("m", cpu=4, **{name: 2})), None, Policy(), START)
+    assert [(each.key.min_unit, each.satisfied) for each in result.verdicts] == [
+        (f"{name}=2,cpu=1000", False),
+        (f"{name}=1,cpu=1000", True),
+    ]
+
+
 def test_overhead_is_subtracted_for_that_cluster_only(make: Any) -> None:
     lines = batch(several(4, idle, "i", cpu=4))
     heavy, light = need("heavy", 4, cpu=1), need("light", 4, cpu=1)
