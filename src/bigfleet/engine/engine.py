@@ -230,6 +230,8 @@ class Engine:
         heard = self.nodes.heard or (demand is not None and _reports(demand))
         if heard and not self.nodes.heard:
             self.nodes.know(np.nonzero(self.demand.store.c.ready[: len(fleet.clusters)])[0])
+        if machines is not None and demand is not None and demand.rollups:
+            catalog.expect(machines.shapes)
         rollups = self.demand.apply(demand, policy, now, rejected) if demand is not None else {}
         stale = not catalog.keys_are_current()
         if stale:
@@ -247,6 +249,7 @@ class Engine:
         if machines is not None and len(machines):
             fleet.apply(machines, now, rejected)
             self.nodes.follow()
+            self.demand.follow_machines()
         if demand is not None and heard:
             self.nodes.take_over(demand, rollups, now, rejected)
         self.demand.cover_clusters()

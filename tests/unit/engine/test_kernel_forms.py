@@ -46,6 +46,31 @@ def test_both_forms_compute_the_same_and_the_plain_one_compiles_nothing() -> Non
     assert float(compiled).hex() == float(plain).hex() and again.tolist() == out.tolist()
 
 
+def test_elements_of_columns_are_the_same_in_both_forms() -> None:
+    """Every width, both shapes, indices from the front and from the end, of any width themselves."""
+    moved = fresh_kernels().moved
+    forms = []
+    for compiled in (False, True):
+        if compiled:
+            moved.prepare()
+            moved.switch()
+        else:
+            moved.interpret()
+        small, wide = np.array([7, 250, 3], np.uint8), np.array([-1, 0, 1 << 30], np.int32)
+        long, real = np.array([2, -3, 1, 0], np.int64), np.array([0.5, -2.25])
+        rows = np.arange(12, dtype=np.int64).reshape(3, 4)
+        returned = moved(small, wide, long, real, rows)
+        forms.append((returned, small.tolist(), wide.tolist(), long.tolist(), real.tolist(), rows.tolist()))
+    assert forms[0] == forms[1]
+    assert forms[0][1:] == (
+        [7, 2, 10],
+        [1 << 30, 0, 5],
+        [2, -3, -3, 256],
+        [7.0, -2.25],
+        [[0, 1, 2, 3], [4, 5, 6, 100], [8, 9, 1, 11]],
+    )
+
+
 def test_a_compiled_kernel_does_not_go_back_to_plain_python() -> None:
     assert doubled(4) == 8
     assert doubled.is_compiled, "without a choice the first call compiles"  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ Numba takes every function for one that Python may call: it links each with all 
 machine code and wrappers of it, and does so again for whoever calls that one. Pieces are called by kernels only. So a
 piece stays what it was lowered to, and a kernel links all the pieces it reaches, each once, and is optimized once.
 While a kernel is compiled, what Numba finds out about an operator and the types it is given is found out once.
+What an element of a column becomes is said in `elements`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from numba.core.typed_passes import (
     PreLowerStripPhis,
 )
 from numba.core.untyped_passes import FixupArgs, GenericRewrites, IRProcessing, ReconstructSSA, TranslateByteCode
+
+from bigfleet.engine.kernels import elements as elements
 
 
 def kernel_dispatcher(function: Callable[..., Any]) -> Any:
@@ -67,6 +70,15 @@ class _PieceLibrary(JITCodeLibrary):
 
 class _KernelLibrary(JITCodeLibrary):
     """A kernel with every piece it reaches."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        # As one with its pieces, and then only once: Numba's rounds before that look for counts of references, which
+        # columns do not have.
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        passes, builder = self._codegen._module_pass_manager()  # type: ignore[no-untyped-call]
+        passes.run(self._final_module, builder)
 
     def finalize(self) -> None:
         self._linking_libraries = _reached(self._linking_libraries)

@@ -40,6 +40,7 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
         since = w.parts.since[self.part]
         columns = (
             self.entry,
+            self.part,
             w.p.priority[w.e.prof[self.entry]],
             since,
             (self.now - since) // self.policy.cycle_ns + 1,
@@ -52,13 +53,13 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
             Shortfall(
                 needs.named_key(entry, needs.known_amounts(tuple(unit)).canonical),
                 priority,
-                needs.known_amounts(tuple(rest)),
+                needs.part_amounts(entry, part, tuple(rest)),
                 begun,
                 age,
                 escalated,
                 constrained,
             )
-            for entry, priority, begun, age, escalated, constrained, unit, rest in zip(
+            for entry, part, priority, begun, age, escalated, constrained, unit, rest in zip(
                 *(column.tolist() for column in columns), strict=True
             )
         ]
