@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from bigfleet.engine.batches import Stamp
 from bigfleet.model.machine import MachineState
-from bigfleet.model.penalty import bucket_for
-from bigfleet.shard.core.state.counts import MICRO
+from bigfleet.model.penalty import MICRO, bucket_for
 from bigfleet.shard.core.state.fleet import Fleet
 from tests.strategies.shard_world import shape_of
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.machine import MachineState
+from bigfleet.model.penalty import MICRO
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
@@ -34,7 +35,7 @@ from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.shortage_probe import Line, probe_lines
 from bigfleet.shard.core.state.backoff import breakers
-from bigfleet.shard.core.state.counts import MICRO, FreeKind, free_kind
+from bigfleet.shard.core.state.counts import FreeKind, free_kind
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.operations import Operation
 from bigfleet.shard.core.state.state import ShardState

@@ -20,9 +20,9 @@ from bigfleet.engine.batches import Ids
 from bigfleet.engine.placement import Load, NodeBatch
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import MachineState
+from bigfleet.model.penalty import MICRO
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.clusters.gathering import Gathering
-from bigfleet.shard.core.state.counts import MICRO
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, CONFIGURING, DRAINING, FAILED
 
 if TYPE_CHECKING:

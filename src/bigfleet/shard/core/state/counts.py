@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.model.billing import is_billed
 from bigfleet.model.machine import MachineState
-from bigfleet.model.penalty import bucket_for
+from bigfleet.model.penalty import MICRO, bucket_for
 from bigfleet.model.resources import Resources
 
-MICRO = 1_000_000
 _COMPACT_AT = 4096
 
 # What a machine is counted by: state, cluster, interned shape, interned stamp, host.
