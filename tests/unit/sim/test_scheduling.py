@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bigfleet.engine.batches import Shape
+from bigfleet.model.names import ZONE_LABEL
 from bigfleet.model.resources import Resources
 from bigfleet.sim.document.document import Amounts, Dollars
 from bigfleet.sim.scenario.scenario import Scoring
@@ -29,6 +30,22 @@ SHAPES = {
 }
 FOR_SALE = [ForSale((8000, 32 * GIB), 0.4, 0.0), ForSale((8000, 32 * GIB), 0.12, 0.05)]
 KINDS = Kinds(SHAPES, ["cpu", "memory"], FOR_SALE)
+
+
+def test_what_a_pod_may_not_use_is_no_reason_to_keep_it_off_a_risky_node() -> None:
+    """Where only spot is to be had, the risk is part of the cheapest place there is."""
+    shapes = {
+        "bound": PodShape(resources=Amounts({"cpu": "1"}), interruption_penalty=Dollars(256), zones=("a",)),
+        "free": PodShape(resources=Amounts({"cpu": "1"}), interruption_penalty=Dollars(256)),
+    }
+    size = (8000, 32 * GIB)
+    places = [({ZONE_LABEL: zone}, Resources.of(cpu=8000, memory=32 * GIB), ()) for zone in "ab"]
+    kinds = Kinds(
+        shapes, ["cpu", "memory"], [ForSale(size, 0.12, 0.05, (places[0],)), ForSale(size, 0.4, 0.0, (places[1],))]
+    )
+    risk = 0.05 * kinds["bound"].interruption_dollars
+    assert risk <= kinds["bound"].most_risk
+    assert risk > kinds["free"].most_risk
 
 
 def machine(cpu: int = 8, memory: int = 32, zone: str = "a", probability: float = 0.0) -> Shape:

@@ -5,7 +5,8 @@ told by cells of a grid, each as the least that holds all its units, until there
 unit is rounded up a little, and never past what somebody asks for. (Rounded up to the grid itself, 16 cores no longer
 fitted a machine of 16.)
 Pods that may not share a machine have rows of their own, told a KiB larger beside others of their size: a shard adds up
-rows of one unit, and would keep everybody apart.
+rows of one unit, and would keep everybody apart. So have pods of one strict spread beside those of another: where one
+Deployment may grow says nothing about where the next may, and added up they ask for machines where nobody can use them.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ class Row(Struct, frozen=True):
 class RowBook:
     """A row as it is kept."""
 
-    __slots__ = ("count", "family", "kinds", "running", "stranded", "tokens", "unit")
+    __slots__ = ("count", "family", "kinds", "running", "spread", "stranded", "tokens", "unit")
 
-    def __init__(self, family: Family, unit: Resources, tokens: tuple[str, ...]) -> None:
+    def __init__(self, family: Family, unit: Resources, tokens: tuple[str, ...], spread: str) -> None:
         self.family = family
+        self.spread = spread
         self.unit = unit
         self.tokens = tokens
         self.count = 0
@@ -68,16 +70,29 @@ class RowBook:
 class Family:
     """All rows of one profile and group."""
 
-    __slots__ = ("coarse", "few_since", "group", "profile", "rows", "units")
+    __slots__ = ("coarse", "few_since", "group", "profile", "rows", "spreads", "told_as", "units")
 
     def __init__(self, profile: Profile, group: str) -> None:
         self.profile = profile
         self.group = group
         # Exact units and how many of each are wanted.
         self.units: dict[Resources, int] = {}
-        self.rows: dict[tuple[Resources, tuple[str, ...]], RowBook] = {}
+        self.rows: dict[tuple[Resources, tuple[str, ...], str], RowBook] = {}
+        # Strict spreads with units wanted of each, and as which each is told: above so many all others are one.
+        self.spreads: dict[str, int] = {}
+        self.told_as: dict[str, str] = {}
         self.coarse = False
         self.few_since: int | None = None
+
+    def count_spread(self, name: str, units: int) -> str:
+        """So many units more (or less) of a strict spread; as which it is told."""
+        if name not in self.told_as:
+            self.told_as[name] = name if len(self.told_as) < MANY_UNITS else ""
+        told = self.told_as[name]
+        _count(self.spreads, name, units)
+        if name not in self.spreads:
+            del self.told_as[name]
+        return told
 
 
 class Rows:
@@ -97,7 +112,8 @@ class Rows:
         if family is None:
             family = self._families[name] = Family(profile, group)
         _count(family.units, unit, units)
-        shown = (on_grid(unit) if family.coarse else unit, kind.tokens)
+        spread = family.count_spread(kind.spread_name, units) if kind.spread_name else ""
+        shown = (on_grid(unit) if family.coarse else unit, kind.tokens, spread)
         row = family.rows.get(shown)
         if row is None:
             row = family.rows[shown] = RowBook(family, *shown)
@@ -136,6 +152,8 @@ class Rows:
         """Exact becomes coarse or coarse exact; its rows start from nothing."""
         family.coarse, family.few_since = not family.coarse, None
         family.units.clear()
+        family.spreads.clear()
+        family.told_as.clear()
         family.rows.clear()
         self._families[family.profile.fingerprint, family.group] = family
 
@@ -148,7 +166,7 @@ class Rows:
         found = []
         for _, family in sorted(self._families.items()):
             told: dict[Resources, int] = {}
-            for _, row in sorted(family.rows.items(), key=lambda each: (each[0][0].canonical, each[0][1])):
+            for _, row in sorted(family.rows.items(), key=lambda each: (each[0][0].canonical, *each[0][1:])):
                 found.append(_told(family, row, _unit(row, told), homes))
         return found
 
@@ -198,14 +216,14 @@ def _domain_units(row: RowBook, homes: dict[str, tuple[str, int]]) -> tuple[tupl
     if strict is None or strict.topology_key == HOSTNAME_LABEL:
         return ()
     tallies = {
-        id(tally): tally.by_domain
-        for kind in row.kinds
-        for tally, _, _ in kind.spreads
-        if tally.key == strict.topology_key
+        id(tally): tally for kind in row.kinds for tally, _, _ in kind.spreads if tally.key == strict.topology_key
     }
     units: dict[str, int] = {}
-    for by_domain in tallies.values():
-        for domain, count in by_domain.items():
+    for tally in tallies.values():
+        # Nodes without such a pod count too: no other domain may be too far ahead of theirs.
+        for domain in tally.domains.nodes if tally.domains is not None else ():
+            units.setdefault(domain, 0)
+        for domain, count in tally.by_domain.items():
             units[domain] = units.get(domain, 0) + count
     return tuple(sorted(units.items()))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.names import INSTANCE_TYPE_LABEL, ZONE_LABEL
+from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import Taint, tolerates
 from bigfleet.provider.fake.offerings import RACK_LABEL
@@ -25,7 +26,9 @@ Place = tuple[dict[str, str], Resources, tuple[Taint, ...]]
 
 def misfits(scenario: Scenario) -> list[str]:
     """One sentence for every shape that fits no offer, those of most pods first."""
-    places = [place for fleet in scenario.fleets for offer in fleet.offers for place in _places(offer, scenario)]
+    places = [
+        place for fleet in scenario.fleets for offer in fleet.offers for place in places_of(offer, scenario.shapes)
+    ]
     overheads = [Resources.parse(spec.overhead, round_up=True) for spec in scenario.clusters]
     pods: Counter[str] = Counter()
     for workload in scenario.workloads:
@@ -39,8 +42,15 @@ def misfits(scenario: Scenario) -> list[str]:
     return [sentence for _, _, sentence in sorted(found)]
 
 
-def _places(offer: Offer, scenario: Scenario) -> Iterator[Place]:
-    size = Resources.parse(size_of(offer, scenario.shapes), round_up=False)
+def is_open(profile: Profile, place: Place) -> bool:
+    """Whether labels and taints let such a pod there."""
+    labels, _, taints = place
+    return profile.matches(labels.get) and tolerates(profile.tolerations, taints)
+
+
+def places_of(offer: Offer, shapes: dict[str, PodShape]) -> Iterator[Place]:
+    """One for each zone its machines are in."""
+    size = Resources.parse(size_of(offer, shapes), round_up=False)
     taints = tuple(Taint(t.key, t.value, t.effect) for t in offer.taints)
     for zone in offer.zones:
         labels = {**offer.labels, OFFER_LABEL: offer.name, INSTANCE_TYPE_LABEL: offer.instance_type, ZONE_LABEL: zone}
@@ -54,7 +64,7 @@ def _problem(shape: PodShape, places: list[Place], overheads: list[Resources]) -
     matching = [place for place in places if profile.matches(place[0].get)]
     if not matching:
         return "fit no offer: none has the labels they ask for"
-    open_ = [place for place in matching if tolerates(profile.tolerations, place[2])]
+    open_ = [place for place in matching if is_open(profile, place)]
     if not open_:
         return "fit no offer: they tolerate the taints of none that has the labels they ask for"
     if any(size.minus(overhead).covers(shape.request) for _, size, _ in open_ for overhead in overheads):

@@ -12,6 +12,7 @@ from bigfleet.engine.batches import Shape as MachineShape
 from bigfleet.model.penalty import finer_bound
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
+from bigfleet.sim.scenario.fit import Place, is_open
 from bigfleet.sim.scenario.shapes import PodShape, Unsatisfiable, priority_class
 
 Vector = tuple[int, ...]
@@ -52,11 +53,16 @@ def room(free: Sequence[int], want: Vector) -> int:
 
 
 class ForSale(NamedTuple):
-    """What one machine of an offer has and costs, in the run's dimensions."""
+    """What one machine of an offer has and costs, in the run's dimensions, and what it is to a pod; no places: any."""
 
     size: Vector
     price: float
     probability: float
+    places: tuple[Place, ...] = ()
+
+    def suits(self, profile: Profile) -> bool:
+        """Whether a pod may run there, by labels and taints."""
+        return not self.places or any(is_open(profile, place) for place in self.places)
 
 
 class Kinds:
@@ -90,15 +96,16 @@ class Kinds:
             apart=shape.apart,
             interruption_dollars=dollars,
             reclamation_microdollars=finer_bound(shape.reclamation_penalty),
-            most_risk=RISK_LIMIT * self._value(self.vector(request), dollars),
+            most_risk=RISK_LIMIT * self._value(profile, self.vector(request), dollars),
         )
 
-    def _value(self, vector: Vector, dollars: float) -> float:
-        """What an hour of one such pod costs where it is cheapest, risk included; infinite where nothing is known."""
+    def _value(self, profile: Profile, vector: Vector, dollars: float) -> float:
+        """What an hour of one such pod costs where it is cheapest of all places it may use, risk included; infinite
+        where nothing is known."""
         found = math.inf
         for offer in self._offers:
             risk = offer.probability * dollars if offer.probability else 0.0
-            if offer.price <= 0 or room(offer.size, vector) == 0 or math.isinf(risk):
+            if offer.price <= 0 or room(offer.size, vector) == 0 or math.isinf(risk) or not offer.suits(profile):
                 continue
             share = max((want / have for want, have in zip(vector, offer.size, strict=True) if want), default=0.0)
             found = min(found, share * offer.price + risk)

@@ -20,6 +20,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.shard.read.views import REASONS
 from bigfleet.shard.recording.format import Recorder
 from bigfleet.sim.scenario.expectations import DemandMet, Limit, limits_of, moments_of
+from bigfleet.sim.scenario.fit import places_of
 from bigfleet.sim.scenario.scenario import CoordinatorSpec, Scenario
 from bigfleet.sim.scenario.shard_settings import shard_config
 from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, price_of, risk_of, size_of, split
@@ -405,7 +406,12 @@ def _kinds(scenario: Scenario) -> Kinds:
     offers = [offer for fleet in scenario.fleets for offer in fleet.offers]
     sizes = [Resources.parse(size_of(offer, scenario.shapes), round_up=False) for offer in offers]
     for_sale = [
-        ForSale(tuple(size.get(name) for name in names), price_of(offer), risk_of(offer))
+        ForSale(
+            tuple(size.get(name) for name in names),
+            price_of(offer),
+            risk_of(offer),
+            tuple(places_of(offer, scenario.shapes)),
+        )
         for offer, size in zip(offers, sizes, strict=True)
     ]
     return Kinds(scenario.shapes, names, for_sale)

@@ -213,8 +213,32 @@ def test_a_strict_spread_tells_its_units_by_domain_foreign_nodes_included() -> N
     wide = shape(spread=[spread], spreads=(f.SpreadTerm(ZONE_LABEL, 1, Selector(equal_to({"app": "a"}))),))
     nodes: list[f.Delta] = [node("n-1", zone="z-1"), node("n-2", zone="z-2", ours=False), node("n-3", zone="z-3")]
     mirror = looked(nodes, pods(2, wide, "n-1"), pods(1, wide, "n-2"), pods(1, wide, first=9))
-    assert only_row(mirror).domain_units == (("z-1", 2), ("z-2", 1))
+    # A domain without such a pod is told as well: a shard that does not know of it would buy in another one.
+    assert only_row(mirror).domain_units == (("z-1", 2), ("z-2", 1), ("z-3", 0))
     assert counts(mirror) == (4, 3, 0)
+
+
+def spread_of(app: str) -> f.PodShape:
+    spread = Spread(ZONE_LABEL, 1, WhenUnsatisfiable.DO_NOT_SCHEDULE)
+    selector = Selector(equal_to({"app": app}))
+    return shape(app=app, spread=[spread], spreads=(f.SpreadTerm(ZONE_LABEL, 1, selector),))
+
+
+def test_each_strict_spread_is_a_row_that_tells_its_own_domains() -> None:
+    """Added up, two Deployments that lean to different zones look even, and a machine in either zone seems to help."""
+    nodes: list[f.Delta] = [node("n-1", 1000, zone="z-1"), node("n-2", 1000, zone="z-2")]
+    left, right = spread_of("left"), spread_of("right")
+    mirror = looked(nodes, pods(1, left, "n-1"), pods(1, left, first=5), pods(1, right, "n-2", first=7))
+    told = {row.count: (row.stranded, row.domain_units) for row in mirror.rows()}
+    assert told == {2: (1, (("z-1", 1), ("z-2", 0))), 1: (0, (("z-1", 0), ("z-2", 1)))}
+    assert len({row.unit.canonical for row in mirror.rows()}) == 2
+
+
+def test_more_strict_spreads_than_sizes_may_be_are_told_as_one() -> None:
+    mirror = looked([delta for number in range(100) for delta in pods(1, spread_of(f"s-{number}"), first=10 * number)])
+    rows = mirror.rows()
+    assert len(rows) == 65
+    assert sorted(row.count for row in rows)[-2:] == [1, 36]
 
 
 def test_pods_that_are_leaving_do_not_count_in_a_spread() -> None:

@@ -81,6 +81,7 @@ class Kind:
         "settles",
         "shape",
         "spread_by",
+        "spread_name",
         "spreads",
         "tallied",
         "tokens",
@@ -106,6 +107,7 @@ class Kind:
         )
         self.dollars = _dollars(shape)
         self.tokens = _tokens(shape)
+        self.spread_name = _spread_name(shape)
         # What a node report tells of it; None of daemons.
         daemon = shape.origin is Origin.DAEMON
         self.face: Face | None = None if daemon else (profile.priority, profile.fingerprint, shape.group, self.tokens)
@@ -375,6 +377,15 @@ def _tokens(shape: PodShape) -> tuple[str, ...]:
         if term.topology_key == HOSTNAME_LABEL and own and term.selector.selects(labels):
             found.append(f"apart {','.join(term.namespaces)} {_selector_text(term.selector.checks)}")
     return tuple(sorted(set(found)))
+
+
+def _spread_name(shape: PodShape) -> str:
+    """Whom its strict spread counts, empty where the shard hears of none: gangs are told by their domain."""
+    strict = shape.profile.strict_spread
+    if shape.group or strict is None or strict.topology_key == HOSTNAME_LABEL:
+        return ""
+    whom = {_selector_text(each.selector.checks) for each in shape.spreads if each.topology_key == strict.topology_key}
+    return f"{shape.namespace} {' and '.join(sorted(whom))}" if whom else ""
 
 
 def _selector_text(checks: tuple[LabelCheck, ...]) -> str:
