@@ -541,14 +541,15 @@ def test_a_node_with_devices_does_not_wait_for_what_was_bought_later() -> None:
     """Else its own pods wait for the boot of somebody else's machine."""
     mirror = looked(pods(2, shape(4000)))
     mirror.told("m-gpu", gpu_node("gpu").allocatable)
+    mirror.settle(15 * SECOND)
     mirror.told("m-first", Resources.of(cpu=4000))
-    mirror.settle(SECOND)
+    mirror.settle(16 * SECOND)
     mirror.told("m-second", Resources.of(cpu=4000))
     came = gpu_node("gpu")
     mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
-    assert mirror.settle(2 * SECOND).let_go == (), "bought with it"
+    assert mirror.settle(60 * SECOND).let_go == (), "bought with it"
     mirror.apply([node("first")])
-    assert mirror.settle(3 * SECOND).let_go == ("m-gpu",)
+    assert mirror.settle(61 * SECOND).let_go == ("m-gpu",)
 
 
 def test_a_node_with_devices_is_not_kept_when_nothing_else_will_come() -> None:

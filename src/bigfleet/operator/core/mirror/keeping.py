@@ -4,9 +4,10 @@ A node that becomes ready takes whatever waits at the head of the scheduler's qu
 gang, which comes only when its last node is ready and finds the first ones taken; and pods with devices, when pods that
 need none take the cores that go with the devices. Both are bought for again, one boot later. So a node that came for a
 gang is kept until all of the gang has room, or, if that has gone elsewhere, another gang that lacks some. One with
-devices is kept while a pod without lacks room that a machine would hold which has none either and was bought with it or
-before. (Waiting for whatever is under way, it waited for the next purchase too, and its own pods with it.) Never longer
-than one boot after it is ready, and never a node that has been open before.
+devices is kept while a pod without lacks room that a machine would hold which has none either and was bought before it
+or at most a quarter of a minute later. (Waiting for whatever is under way, it waited for the next boot too, and its own
+pods with it; waiting for nothing that came later, it let in whoever arrived seconds after its own.) Never longer than
+one boot after it is ready, and never a node that has been open before.
 Owns whom a node is kept for and until when; the taint is the shell's to write.
 """
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from bigfleet.operator.core.mirror.nodes import Node
 
 KEPT_FOR = 120 * SECOND
+# Machines bought so soon after each other are of one purchase to those who wait for them.
+TOGETHER = 15 * SECOND
 DEVICES = "devices"
 _GANG = "gang "
 
@@ -32,10 +35,10 @@ class Keeping:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._since: dict[str, int] = {}
-        # Machines under way, each with the look before which we heard of it first: those of one purchase share theirs.
+        # Machines under way, each with the look before which we heard of it first.
         self._under_way: dict[str, tuple[int, Resources]] = {}
-        self._looks = 0
-        # The same for the machines of kept nodes.
+        self._looked_at = 0
+        # The same instant for the machines of kept nodes.
         self._bought: dict[str, int] = {}
         # Requests of pods that had no room at the last look, gangs apart.
         self._lacking: set[Resources] = set()
@@ -44,14 +47,14 @@ class Keeping:
         """For whom a node is kept that has just come, bought for this gang or none; empty when for nobody."""
         if group:
             return _GANG + group
-        return DEVICES if _has_devices(has) and self._awaited(self._looks) else ""
+        return DEVICES if _has_devices(has) and self._awaited(self._looked_at) else ""
 
     def told(self, machine: str, under_way: Resources | None) -> None:
         """The shard says that a machine with so much is on its way to us, or that it is not."""
         if under_way is None:
             self._under_way.pop(machine, None)
         elif machine not in self._under_way:
-            self._under_way[machine] = (self._looks, under_way)
+            self._under_way[machine] = (self._looked_at, under_way)
 
     def note(self, node: Node) -> None:
         """The node as it is now."""
@@ -59,7 +62,7 @@ class Keeping:
         if node.facts.kept_for:
             self._nodes[node.name] = node
             if node.name not in self._bought:
-                self._bought[node.name] = self._under_way[machine][0] if machine in self._under_way else self._looks
+                self._bought[node.name] = self._under_way[machine][0] if machine in self._under_way else self._looked_at
         else:
             self.forget(node.name)
         if node.facts.ready:
@@ -87,8 +90,8 @@ class Keeping:
         found = []
         ready = {name: node for name, node in self._nodes.items() if node.could_open}
         self._lacking = lacking
-        awaited = {look: self._awaited(look) for look in {self._bought[name] for name in ready}}
-        self._looks += 1
+        awaited = {bought: self._awaited(bought) for bought in {self._bought[name] for name in ready}}
+        self._looked_at = now
         for name, node in ready.items():
             since, group = self._since.setdefault(name, now), _gang_of(node)
             if group is None:
@@ -104,9 +107,10 @@ class Keeping:
     def next_timer(self) -> int | None:
         return min((since + KEPT_FOR for since in self._since.values()), default=None)
 
-    def _awaited(self, look: int) -> bool:
-        """Whether something without room will find it on a machine without devices that was bought by this look."""
-        plain = {has for heard, has in self._under_way.values() if heard <= look and not _has_devices(has)}
+    def _awaited(self, bought: int) -> bool:
+        """Whether something without room will find it on a machine without devices that was bought by then."""
+        until = bought + TOGETHER
+        plain = {has for heard, has in self._under_way.values() if heard <= until and not _has_devices(has)}
         return any(
             all(has.get(name) >= amount for name, amount in wants.items()) for wants in self._lacking for has in plain
         )
