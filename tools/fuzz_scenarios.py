@@ -15,6 +15,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from bigfleet.shard.runtime.gc_tuning import while_serving
 from bigfleet.sim.document.text import to_yaml
 from bigfleet.sim.soak.fuzz import problems, random_scenario, shrink
 
@@ -30,7 +31,7 @@ def main() -> int:
     began = time.monotonic()
     failed = []
     seeds = range(options.first, options.first + options.count)
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, initializer=while_serving) as pool:
         played = pool.map(_play, seeds, repeat(options.out), chunksize=5)
         for number, failure in enumerate(played, 1):
             if failure is not None:

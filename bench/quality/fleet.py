@@ -43,7 +43,8 @@ class Fleet:
         self._asked: dict[str, tuple[int, Ints]] = {}
         self._serves: dict[str, int] = {}
         self._clusters: list[JudgedCluster] = []
-        self._causes: dict[str, dict[tuple[str, str, str], int]] = {}
+        # Of each shard's last step; good until its next one.
+        self._verdicts: dict[str, Any] = {}
         self.lost_machines = 0
         groups = [list(range(world.trace.clusters))] if shared else [[each] for each in range(world.trace.clusters)]
         self._sites = [self._site(place, members, len(groups), settings) for place, members in enumerate(groups)]
@@ -148,10 +149,7 @@ class Fleet:
                     cluster.number,
                     world.wanted(cluster.number, kind) if room is None else room,
                 )
-        self._causes[shard] = {
-            (verdict.key.cluster, verdict.key.fingerprint, verdict.key.group): int(verdict.reason)
-            for verdict in result.verdicts.unmet()
-        }
+        self._verdicts[shard] = result.verdicts
 
     def audited(self, shard: str, record: ev.Audit) -> None: ...
 
@@ -161,8 +159,13 @@ class Fleet:
         """Whoever waits for longer than a boot is told of with a cause, or is not. (Looked at only once it is late,
         a pod late by less than a cycle was never seen, whatever had been told of it.)"""
         world = self._world
-        for pod in world.waiting:
-            if world.now - world.waiting_since[pod] > BOOT_S[1]:
-                key = self._of(pod).row_key(pod)
-                if any(causes.get(key) for causes in self._causes.values()):
-                    world.account.explained.add(pod)
+        waited = [pod for pod in world.waiting if world.now - world.waiting_since[pod] > BOOT_S[1]]
+        if not waited:
+            return
+        explained = {
+            (verdict.key.cluster, verdict.key.fingerprint, verdict.key.group)
+            for verdicts in self._verdicts.values()
+            for verdict in verdicts.unmet()
+            if int(verdict.reason)
+        }
+        world.account.explained.update(pod for pod in waited if self._of(pod).row_key(pod) in explained)

@@ -96,6 +96,7 @@ class Oracle:
             entry.parked = self._parked(entry, policy, now)
         for need in needs:
             need.may_acquire = self._may_acquire(need, policy, conditions, now) and not need.parked
+            need.able = self._may_preempt(need, policy, now) and not need.parked
         book = coming_lots(units, needs, self.demand, worth, now)
         for need in alone_first(needs):
             place_on_coming(need, book, units)

@@ -55,6 +55,14 @@ def test_engine_agrees_with_the_oracle_when_belief_remembers_one_kind_of_part_at
         assert disagreement(seed, Size(machines=32, rows=8, steps=4), placed=True) is None
 
 
+@pytest.mark.parametrize("block", range(4))
+def test_engine_agrees_with_the_oracle_on_names_that_no_machine_has(block: int) -> None:
+    """Rows, overheads and nodes name resources nobody has, until a machine comes that has them."""
+    for seed in range(block * 100, block * 100 + 100):
+        size = Size(machines=24, rows=8, steps=6)
+        assert disagreement(seed, size, placed=is_placed(seed), odd=True) is None
+
+
 @pytest.mark.parametrize("case", SEEDS, ids=lambda case: f"{case['seed']}-{case['machines']}x{case['rows']}")
 def test_seeds_that_once_failed(case: dict[str, int]) -> None:
     size = Size(case["machines"], case["rows"], case["steps"])

@@ -13,6 +13,7 @@ from bigfleet.engine.policy import Policy
 from tests.oracle.implementations import EngineRows
 from tests.oracle.step import Oracle, OracleResult
 from tests.strategies.fleets import Size, StepInput, play
+from tests.strategies.odd_names import play_odd
 from tests.strategies.placed_fleets import PlacedStep, play_placed
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ Step = StepInput | PlacedStep
 COMPARED = ("rejected", "rollups", "actions", "verdicts", "shortfalls", "deferred", "capped", "aborted", "doubted")
 
 
-def disagreement(seed: int, size: Size, *, placed: bool = False) -> str | None:
+def disagreement(seed: int, size: Size, *, placed: bool = False, odd: bool = False) -> str | None:
     """None when both agree on every step; else a report with cut-down inputs that reproduce the difference."""
-    return compared(seed, size, placed=placed)[1]
+    return compared(seed, size, placed=placed, odd=odd)[1]
 
 
 def is_placed(seed: int) -> bool:
@@ -34,13 +35,14 @@ def is_placed(seed: int) -> bool:
     return bool(seed // 2 % 2)
 
 
-def compared(seed: int, size: Size, *, placed: bool = False) -> tuple[int, str | None]:
-    """Steps played, and the report if the last of them differs; `placed` fleets have clusters of both kinds."""
+def compared(seed: int, size: Size, *, placed: bool = False, odd: bool = False) -> tuple[int, str | None]:
+    """Steps played, and the report if the last of them differs; `placed` fleets have clusters of both kinds, in `odd`
+    ones many names of resources are no machine's."""
     # Every other engine gives back what is unused before each step: the oracle must not see a difference.
     gives_back = bool(seed % 2)
     engine = EngineRows(gives_back=gives_back)
     inputs: list[Step] = []
-    played: Any = play_placed if placed else play
+    played: Any = partial(play_odd, placed=placed) if odd else play_placed if placed else play
     for step, expected in played(seed, size, Oracle()):
         inputs.append(step)
         found = _answer_differs(step, expected, engine)

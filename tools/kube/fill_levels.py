@@ -33,7 +33,7 @@ from tools.processes import Program, free_address
 from tools.waiting import wait_until
 
 NODES, CORES, ZONES = 12, 8, 3
-AT_ONCE = 2
+AT_ONCE = 1
 HOSTS, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 # Name, pods, cpu each, what it would rather spread over.
 WORKLOADS = {

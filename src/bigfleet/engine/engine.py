@@ -6,7 +6,7 @@ before the next step; counts may be kept. A step without news and before `next_t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -230,6 +230,8 @@ class Engine:
         heard = self.nodes.heard or (demand is not None and _reports(demand))
         if heard and not self.nodes.heard:
             self.nodes.know(np.nonzero(self.demand.store.c.ready[: len(fleet.clusters)])[0])
+        if machines is not None and demand is not None and demand.rollups:
+            catalog.expect(machines.shapes)
         rollups = self.demand.apply(demand, policy, now, rejected) if demand is not None else {}
         stale = not catalog.keys_are_current()
         if stale:
@@ -247,6 +249,7 @@ class Engine:
         if machines is not None and len(machines):
             fleet.apply(machines, now, rejected)
             self.nodes.follow()
+            self.demand.follow_machines()
         if demand is not None and heard:
             self.nodes.take_over(demand, rollups, now, rejected)
         self.demand.cover_clusters()
@@ -382,7 +385,10 @@ class Engine:
             self._world, self.catalog, self.fleet, self.demand, self.nodes, policy, conditions, self._standing,
             self._giving.published(self.catalog, policy.placement), self._fresh, closing, empty,
         )  # fmt: skip
-        for is_turn, first, last in runs(self._ranks(w, order), self._ranks(w, counted.entries)):
+        stretches: Iterable[tuple[bool, int, int]] = [(True, 0, len(counted.entries))]
+        if len(order):
+            stretches = runs(self._ranks(w, order), self._ranks(w, counted.entries))
+        for is_turn, first, last in stretches:
             if is_turn:
                 counted.serve(w, first, last)
             else:
@@ -590,7 +596,8 @@ class Engine:
             part_of, entry_of = self._age_units(w, counted, clusters, rules.now, part_of, entry_of)
             if counted is not None:
                 timer = min(timer, rules.now + policy.cycle_ns) if counted.hopeless else timer
-                order = in_order(self._ranks(w, np.concatenate((order, counted.entries))), order, counted.entries)
+                mine = counted.entries
+                order = in_order(self._ranks(w, np.concatenate((order, mine))), order, mine) if len(order) else mine
         if len(part_of) or found[PARKING]:
             timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))
         timer = min(timer, fleet.next_due, self._openings.next)
@@ -681,12 +688,14 @@ class Engine:
         begun_moves = begun(self._standing, fleet, conditions, now)
         moved = np.array([move.new for each in passed for move in each.moves if move.new >= 0], np.int32)
         # Machines that were bought and dropped again, and that no move took.
-        dropped = dropped[~np.isin(dropped, moved)]
         freed = np.zeros(self.catalog.class_count, np.int64)
-        np.add.at(freed, w.cells.cls[fleet.v.cell[dropped]], 1)
-        if len(dropped) and conditions.release:
-            slot4 = with_dropped(w, fleet, dropped, slot4, now)
-        slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
+        if len(dropped):
+            dropped = dropped[~np.isin(dropped, moved)]
+            np.add.at(freed, w.cells.cls[fleet.v.cell[dropped]], 1)
+            if conditions.release:
+                slot4 = with_dropped(w, fleet, dropped, slot4, now)
+        if len(slot4):
+            slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
         capped = live and policy.reclaim_cap_fraction > 0
         reclaims, refused = given_back(
             w, going if conditions.reclaim else {}, slot3, cluster3, policy, policy.reclaim_cap_window_ns * capped

@@ -40,6 +40,7 @@ class Tables(NamedTuple):
     resources: int = 0
     match: int = 0
     splits: int = 0
+    odd: int = 0
 
 
 def tables(catalog: Catalog, fleet: Fleet) -> Tables:
@@ -54,6 +55,7 @@ def tables(catalog: Catalog, fleet: Fleet) -> Tables:
         len(catalog.resources),
         catalog.constraint_count * classes,
         fleet.units.split_count,
+        len(catalog.odd),
     )
 
 
@@ -72,6 +74,7 @@ def _limits(before: Tables, room: int) -> Tables:
         2 * before.match + MATCH_ROOM,
         # Clusters beyond the last split are credited whole, which is slower.
         MAX_SPLITS - 1 if MAX_SPLITS > 2 * before.splits else MAX_SPLITS,
+        2 * before.odd + ROOM + room,
     )  # fmt: skip
 
 
@@ -85,6 +88,7 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand, nodes: Nodes) -> C
         # What nodes have and what is left of it is compared in all resources, also those no row names.
         resources = np.arange(len(catalog.resources))
     fresh = catalog.emptied(catalog.resources[column] for column in resources.tolist())
+    fresh.odd = catalog.odd.kept(demand.odd_in_use())
     profiles, groups = demand.profiles_in_use(), demand.groups_in_use()
     shapes, stamps = fleet.shapes_in_use(), fleet.stamps_in_use()
     clusters = np.union1d(fleet.clusters_in_use(), demand.clusters_in_use())

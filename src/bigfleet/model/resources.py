@@ -21,12 +21,13 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?")
 _MAX_NAME = 317  # a 253 character prefix, a slash, 63 characters of name
 
 
-_ORDINARY = frozenset(("cpu", "memory", "ephemeral-storage", "pods"))
+# What every machine has something of, whatever it is for.
+ORDINARY = frozenset(("cpu", "memory", "ephemeral-storage", "pods"))
 
 
 def is_device(name: str) -> bool:
     """Whether machines have the resource for those who name it only."""
-    return name not in _ORDINARY and not name.startswith("hugepages-")
+    return name not in ORDINARY and not name.startswith("hugepages-")
 
 
 class ResourceError(ValueError):

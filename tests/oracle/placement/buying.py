@@ -104,7 +104,11 @@ class Buying:
         self.idle = [_offer(PAID_IDLE, b.members) for b in blocks if b.head.state == IDLE and not b.head.held]
         self.slots = [_offer(BUY, b.members) for b in blocks if b.head.state == SPECULATIVE and not b.head.held]
         self.closing = [_offer(REOPEN, [u]) for u in machines if _may_reopen(u, demand, conditions)]
-        self.draining = _grouped(PAID_DRAINING, [u for u in machines if _drains_empty(u, demand, now)], False)
+        drained = [u for u in machines if u.state == DRAINING]
+        self.draining = _grouped(PAID_DRAINING, [u for u in drained if _drains_empty(u, demand, now)], False)
+        # What only gangs look at that find no other way, while nobody before them lacks anything.
+        self.emptying = _grouped(PAID_DRAINING, [u for u in drained if not _drains_empty(u, demand, now)], False)
+        self.patient = self.lacking = False
         empty = [u for u in machines if self._may_be_taken(u, conditions, now)]
         self.empty = _grouped(PAID_EMPTY, empty, True)
         self.purchases: list[Purchase] = []
@@ -135,6 +139,7 @@ class Buying:
         need.settle()
         if need.host or (need.gang and not need.may_acquire):
             need.satisfiable = need.done
+        self.lacking = self.lacking or (need.able and not need.done)
 
     # Plain rows
 
@@ -164,7 +169,7 @@ class Buying:
             best = max((fill.score for fill in bought), default=0.0)
             own = [offer for offer in self.idle if owned(offer.head)]
             rented = [offer for offer in self.idle if not owned(offer.head)]
-            for tier in (own, rented, self.draining, self._others(need, self.empty)):
+            for tier in (own, rented, self._draining(), self._others(need, self.empty)):
                 paid = [fill for fill in fills(tier, device) if self._accepted(fill, best)]
                 if paid:
                     return self._choose(paid)
@@ -176,6 +181,9 @@ class Buying:
         if owned(fill.offer.head):
             return fill.value > fill.risk
         return fill.per_dollar >= times(self.policy.paid_ratio, best)
+
+    def _draining(self) -> list[Offer]:
+        return [*self.draining, *self.emptying] if self.patient else self.draining
 
     def _own(self, need: Need, offers: list[Offer]) -> list[Offer]:
         return [offer for offer in offers if offer.head.cluster == need.cluster]
@@ -294,6 +302,18 @@ class Buying:
         if need.done:
             need.satisfiable = True
             return
+        costs = self._costs(need)
+        if not costs and not self.lacking:
+            self.patient = True
+            costs = self._costs(need)
+        need.satisfiable = bool(costs)
+        if costs:
+            need.domain = min(costs, key=lambda d: (costs[d], d.encode()))
+            self._assemble(need, need.domain)
+        self.patient = False
+
+    def _costs(self, need: Need) -> dict[str, float]:
+        """What all of a gang would cost in each domain that can hold it."""
         costs: dict[str, float] = {}
         for domain in self._domains(need) if need.domain is None else [need.domain]:
             undo = self.save(need)
@@ -301,10 +321,7 @@ class Buying:
             if need.done:
                 costs[domain] = self.spent
             undo()
-        need.satisfiable = bool(costs)
-        if costs:
-            need.domain = min(costs, key=lambda d: (costs[d], d.encode()))
-            self._assemble(need, need.domain)
+        return costs
 
     def _assemble(self, need: Need, domain: str) -> None:
         self.spent = 0.0
@@ -313,7 +330,7 @@ class Buying:
 
     def _domains(self, need: Need) -> set[str]:
         domains = set()
-        offers = [*self._own(need, self.closing), *self.idle, *self.draining, *self._others(need, self.empty)]
+        offers = [*self._own(need, self.closing), *self.idle, *self._draining(), *self._others(need, self.empty)]
         for part in need.parts:
             for lot in self.book.usable(need, part, self.book.lots(need.cluster)):
                 domains.add(need.domain_of(lot.head))
@@ -345,7 +362,7 @@ class Buying:
         return undo
 
     def _offers(self) -> list[Offer]:
-        return [*self.closing, *self.idle, *self.draining, *self.empty, *self.slots]
+        return [*self.closing, *self.idle, *self.draining, *self.emptying, *self.empty, *self.slots]
 
     # After the pass
 

@@ -61,6 +61,8 @@ class Need:
     overhead: Amounts
     portions: list[Portion] = field(default_factory=list)
     parked: bool = False
+    # May preempt, and have what drains.
+    able: bool = False
     may_acquire: bool = False
 
     reopens: list[Unit] = field(default_factory=list)

@@ -231,6 +231,35 @@ def test_a_gang_completes_free_machines_with_victims_in_one_rack(make: Any) -> N
 
 
 @BOTH
+def test_a_machine_that_was_freed_for_a_gang_does_not_go_back_to_whom_it_was_taken_from(make: Any) -> None:
+    """The gang's other machines still drain: it takes what is free already, and nobody is preempted once more."""
+    gang = pods("c", 3, cpu=8, mem=1, priority=100, same=RACK, group="g")
+    batch = pods("d", 9, running=2, cpu=8, mem=1, priority=1)
+    freed = idle("f", rack="r1", **FACTS)
+    going = [machine(f"g{n}", DRAINING, "d", rack="r1", **FACTS) for n in range(2)]
+    others = [bound(f"v{n}", "d", rack="r2", **FACTS) for n in range(3)]
+    shown = [node(f"v{n}", priority=1, cpu=8, mem=1) for n in range(3)]
+    shown += [node(f"g{n}", priority=1, cpu=8, mem=1) for n in range(2)]
+    rollups = [counted("c", gang), counted("d", batch)]
+    result = Steps(make)(freed, going, others, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)]))
+    assert [(a.kind, a.machine, a.cluster) for a in result.actions] == [(B, "f", "c")]
+    assert (verdict(result, gang).units.acquired, verdict(result, gang).units.awaiting) == (1, 2)
+    assert verdict(result, gang).domain == "r1"
+
+
+@BOTH
+def test_a_gang_does_not_take_what_drains_while_somebody_before_it_lacks_room(make: Any) -> None:
+    first = pods("e", 2, cpu=8, mem=1, priority=1000)
+    gang = pods("c", 3, cpu=8, mem=1, priority=100, same=RACK, group="g")
+    going = [machine(f"g{n}", DRAINING, "d", rack="r1", **FACTS) for n in range(2)]
+    free = idle("f", rack="r1", **FACTS)
+    rollups = [counted("e", first), counted("c", gang), counted("d", pods("d", 9, cpu=8, mem=1, priority=1))]
+    result = Steps(make)(free, going, demand=DemandBatch(rollups=rollups))
+    assert [(a.kind, a.machine, a.cluster) for a in result.actions] == [(B, "f", "e")]
+    assert verdict(result, first).units.awaiting == 1
+
+
+@BOTH
 def test_victims_of_a_spread_obey_the_skew(make: Any) -> None:
     row = pods("c", 4, cpu=8, mem=1, priority=100, spread=(ZONE, 1))
     theirs = [

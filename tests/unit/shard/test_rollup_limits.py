@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from bigfleet.engine.results import UnmetReason
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract import limits
+from bigfleet.shard.streams.codec import node_reported
 from bigfleet.shard.streams.rollup_codec import RollupDecoder, RollupError
-from bigfleet.wire import capacity_pb2
-from tests.strategies.builders import need
+from bigfleet.wire import capacity_pb2, shard_pb2
+from tests.strategies.builders import NeedLine, need
 from tests.strategies.shard_world import S, World, cpu
 
 Need = capacity_pb2.CapacityNeed
@@ -39,7 +41,7 @@ def requirement(values: int = 1, text: str = "v") -> capacity_pb2.NodeSelectorRe
 
 POISON: dict[str, tuple[Callable[[], bytes], int]] = {
     "names in one row": (lambda: rollup(named(5000)), limits.RESOURCES),
-    "names in all rows": (lambda: rollup(*(named(1, f"d{n}") for n in range(100))), limits.RESOURCES),
+    "names in all rows": (lambda: rollup(*(named(1, f"d{n}") for n in range(300))), limits.RESOURCES),
     "requirements": (lambda: rollup(one(requirements=[requirement()] * 65)), limits.REQUIREMENTS),
     "values": (lambda: rollup(one(requirements=[requirement(5000)])), limits.VALUES),
     "spreads": (
@@ -116,19 +118,65 @@ def test_an_allocation_that_fails_refuses_the_rollup(monkeypatch: pytest.MonkeyP
     assert len(decoder.decode(rollup(one()))[0]) == 1
 
 
-def test_names_of_many_clusters_are_limited_together_and_clusters_that_were_there_first_notice_nothing() -> None:
-    world = World()
-    world.provider.several(2, "i")
-    first = world.operator("first")
-    first.send(cpu("first", 1))
-    world.run(5)
-    for number in range(8):
-        names = {f"d{number}-{n}": 1 for n in range(60)}
-        world.operator(f"greedy-{number}").send(need(f"greedy-{number}", 1, **names))
-        world.run(2)
-    rejected = [frame for op in world.operators.values() for frame in op.of(ev.Acknowledgement) if frame.reason]
-    assert any(f"at most {limits.RESOURCES_OF_ALL} are accepted" in frame.reason for frame in rejected)
-    assert world.provider.configured("first") and world.state_of("i0") == S.CONFIGURED
-    first.send(cpu("first", 2))
-    world.run(5)
-    assert len(world.provider.configured("first")) == 2
+CLUSTERS, NAMES = 50, 200
+
+
+def device(cluster: str, number: int) -> str:
+    return f"{cluster}.example/device-{number:03}"
+
+
+def odd_rows(cluster: str) -> list[NeedLine]:
+    """A machine's worth of cpu, and rows that ask for two hundred devices that no other cluster knows: one alone, the
+    others ten at a time."""
+    tens = [{device(cluster, n): 1 for n in range(ten, ten + 10)} for ten in range(0, NAMES, 10)]
+    alone = {device(cluster, 7): 1}
+    return [cpu(cluster, 1), *(need(cluster, 1, cpu=1, **names) for names in (alone, *tens))]
+
+
+def missing(world: World, cluster: str) -> set[str]:
+    """Names of what is short in a cluster, as its needs are told."""
+    unmet = [each for each in world.engine.latest.result.verdicts.unmet() if each.key.cluster == cluster]
+    assert {each.reason for each in unmet} <= {UnmetReason.RESOURCE_NOT_PUBLISHED}
+    return {name for each in unmet for name in each.deficit.names()}
+
+
+def test_ten_thousand_names_of_fifty_clusters_refuse_nobody_and_cost_the_others_nothing() -> None:
+    world = World(oracle=False, validates=False)
+    world.provider.several(CLUSTERS, "i")
+    clusters = [f"c{number:02}" for number in range(CLUSTERS)]
+    for name in clusters:
+        world.operator(name).send(*odd_rows(name))
+    world.run(8)
+    refused = [frame.reason for op in world.operators.values() for frame in op.of(ev.Acknowledgement) if frame.reason]
+    assert refused == []
+    for name in clusters:
+        assert len(world.provider.configured(name)) == 1
+        assert missing(world, name) >= {device(name, number) for number in range(NAMES)}
+    # What a row costs: cpu, memory and whatever machines publish, and one column for all ten thousand names.
+    rows = world.engine.demand.store.rows
+    assert rows.unit.shape[1] <= len(world.engine.catalog.published) + 1 < 12
+
+
+def test_what_was_asked_for_in_vain_is_served_once_a_machine_has_it_also_after_a_restart() -> None:
+    world = World(oracle=False)
+    world.provider.several(3, "i")
+    for name in ("c00", "c01"):
+        world.operator(name).send(*odd_rows(name))
+    world.run(20)
+    world.crash()
+    world.start()
+    for name in ("c00", "c01"):
+        world.operators[name].connect()
+        world.operators[name].send(*odd_rows(name))
+    world.run(20)
+    assert missing(world, "c01") >= {device("c01", number) for number in range(NAMES)}
+    world.provider.add("rare", size={"cpu": 4000, device("c01", 7): 2})
+    world.run(30)
+    assert world.state_of("rare") == S.CONFIGURED and "rare" in world.provider.configured("c01")
+    left = missing(world, "c01")
+    assert device("c01", 7) not in left and device("c01", 8) in left
+
+
+def test_a_node_report_with_very_many_names_is_refused_with_the_limit_named() -> None:
+    report = shard_pb2.NodeReport(machine_id="m", allocatable={f"d{n}": "1" for n in range(limits.RESOURCES + 1)})
+    assert f"at most {limits.RESOURCES} are accepted" in node_reported(1, report).error

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import Shape
 from bigfleet.engine.catalog.classes import ABSENT, HOSTNAME, Classes
 from bigfleet.engine.catalog.matching import Matching, Numbered
+from bigfleet.engine.catalog.odd import OddVectors
 from bigfleet.engine.catalog.precedence import Precedence
 from bigfleet.engine.catalog.stamps import StampTable
 from bigfleet.engine.kernels.columns import grown, made, room, widened
@@ -28,7 +29,7 @@ from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import BUCKETS, bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
-from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
+from bigfleet.model.resources import MAX_MACHINE_UNITS, ORDINARY, Resources
 from bigfleet.model.spread import Spread
 
 # Codes of rejected machine records, in the order in which they are looked for.
@@ -89,6 +90,9 @@ class Catalog:
         self.texts = TextTable()
         self.resources: list[str] = []
         self._resource_index: dict[str, int] = {}
+        # Resources that machines publish, or will once there is one, and what rows ask for that nobody has.
+        self.published: set[str] = set(ORDINARY)
+        self.odd = OddVectors()
         self.amounts: dict[tuple[int, ...], Resources] = {}
         self.keys: list[str] = []
         self._stale_keys = False
@@ -122,7 +126,7 @@ class Catalog:
 
     @property
     def width(self) -> int:
-        """Columns of every amounts matrix: the resources demand ever named, at least one."""
+        """Columns of every amounts matrix: resources that demand names and somebody has, at least one."""
         return max(1, len(self.resources))
 
     def intern_resources(self, names: Iterable[str]) -> bool:
@@ -270,6 +274,7 @@ class Catalog:
             self._bad_shapes[bad] = number
         else:
             self._shape_index[shape] = number
+            self.published.update(shape.allocatable.names())
         self.shapes.append(shape)
         size = room(len(self.shape_class), number + 1)
         self.shape_class = grown(self.shape_class, size)
@@ -280,6 +285,13 @@ class Catalog:
         self.shape_offer[number] = self._intern_offer(offer)
         self.shape_class[number] = -1 if bad else self.intern_class(shape, ABSENT)
         return number
+
+    def expect(self, shapes: Iterable[Shape]) -> None:
+        """Machines of these shapes are coming in this step: what they publish is known to the demand taken over before
+        them."""
+        for shape in shapes:
+            if id(shape) not in self._shape_seen:
+                self.published.update(shape.allocatable.names())
 
     @property
     def offer_index(self) -> Mapping[tuple[str, str, str, int], int]:

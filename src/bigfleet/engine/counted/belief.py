@@ -51,7 +51,7 @@ def no_choices(classes: int) -> Choices:
 @kernel
 def doubt(
     w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, alive: U1, with_pods: U1, classes: int, pods: int,
-    risk_limit: float, single: U1, known: Choices, which: I4, count: int, believed: U1,
+    odd: int, risk_limit: float, single: U1, known: Choices, which: I4, count: int, believed: U1,
 ) -> None:  # fmt: skip
     """Tells which of the clusters are believed: what of them is suspect costs no more than what their rows need.
     `single` marks rows of which a machine holds one unit at most."""
@@ -59,7 +59,7 @@ def doubt(
         cluster = which[i]
         suspect = s.suspect[cluster]
         if suspect < 0:
-            suspect = _suspect_price(w, r, s, seen, slots, pods, cluster)
+            suspect = _suspect_price(w, r, s, seen, slots, pods, odd, cluster)
         believed[i] = 1
         if suspect > 0:
             fresh = 0
@@ -73,7 +73,9 @@ def doubt(
 
 
 @inner
-def _suspect_price(w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, pods: int, cluster: int) -> int:
+def _suspect_price(
+    w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, pods: int, odd: int, cluster: int
+) -> int:
     """Kept with the cluster's session: only something new said or seen changes it."""
     width = w.rows.unit.shape[1]
     used = np.zeros(width, np.int64)
@@ -87,7 +89,7 @@ def _suspect_price(w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, 
             running[d] = min(_SATURATED, running[d] + w.rows.running[each] * w.rows.unit[each, d])
     suspect = seen.idle[cluster]
     for d in range(width):
-        if d != pods and used[d] > 0 and 10 * used[d] > 11 * running[d]:
+        if d != pods and d != odd and used[d] > 0 and 10 * used[d] > 11 * running[d]:
             suspect = seen.every[cluster]
     s.suspect[cluster] = suspect
     return suspect

@@ -30,6 +30,8 @@ LOTS, MEMBERS, TOKENS, BLOCKS, PURCHASES, FILLS, JOURNAL, FULL, TRIAL, FOUND, FI
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 )  # fmt: skip
 MARK, CHAIN, UNIVERSES, FILL_TOKEN, MOST_TOKENS, LOOK, INDEXED = 15, 16, 17, 18, 19, 20, 21
+# Whether some turn so far lacks units and may preempt; whether the gang at hand looks at all that drains (P28).
+SHORT, PATIENT = 22, 23
 # Places in `money`: of the fill at hand, and what a gang's trial has spent.
 VALUE, RISK, SPENT = 0, 1, 2
 # Bits of `mark`, by machine: promised by (c), taken by (d), reopened by (a).

@@ -11,6 +11,7 @@ import numpy as np
 from bigfleet.engine.counted.book import (
     ACQUIRED,
     AWAITING,
+    BLOCKS,
     BUY,
     DOMAINS,
     FILL_TOKEN,
@@ -23,6 +24,7 @@ from bigfleet.engine.counted.book import (
     PAID_DRAINING,
     PAID_EMPTY,
     PAID_IDLE,
+    PATIENT,
     PROMISED,
     PURCHASES,
     REMAINDER,
@@ -189,7 +191,7 @@ def _best_of(
         return _choose(w, b, rules, found)
     offered = -1.0
     for tier in (PAID_IDLE, PAID_DRAINING, PAID_EMPTY):
-        if b.by_tier[tier] == b.by_tier[tier + 1]:
+        if b.by_tier[tier] == b.by_tier[tier + 1] and not (tier == PAID_DRAINING and b.meta[PATIENT] != 0):
             continue
         if offered < 0.0:
             # Only where something paid could be refused does it matter what could be bought instead.
@@ -217,8 +219,23 @@ def _candidates(
         if key >= 0 and b.meta[INDEXED] == t + 1:
             return _of_domain(w, b, rules, t, q, riders, dom, most, device, tier, owned, offered)
         return _first_of_groups(w, b, rules, t, q, riders, key, dom, most, device, tier, owned, offered)
-    found = 0
-    for block in range(b.by_tier[tier], b.by_tier[tier + 1]):
+    found = _judge_range(
+        w, b, rules, t, q, riders, key, dom, most, device, tier, owned, offered, b.by_tier[tier], b.by_tier[tier + 1], 0
+    )
+    if tier == PAID_DRAINING and b.meta[PATIENT] != 0:
+        found = _judge_range(
+            w, b, rules, t, q, riders, key, dom, most, device, tier, owned, offered, b.by_tier[BUY + 1],
+            b.meta[BLOCKS], found,
+        )  # fmt: skip
+    return found
+
+
+@inner
+def _judge_range(
+    w: World, b: Book, rules: PlacementRules, t: int, q: int, riders: bool, key: int, dom: int, most: int, device: int,
+    tier: int, owned: int, offered: float, first: int, last: int, found: int,
+) -> int:  # fmt: skip
+    for block in range(first, last):
         cls = b.blocks.cls[block]
         if device >= 0 and b.kinds.device[cls] != device:
             continue

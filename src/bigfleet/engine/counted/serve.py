@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from bigfleet.engine.counted.book import (
+    BLOCKS,
     BUY,
     DOMAINS,
     DROPPED,
@@ -18,7 +19,9 @@ from bigfleet.engine.counted.book import (
     PAID_DRAINING,
     PAID_EMPTY,
     PAID_IDLE,
+    PATIENT,
     PURCHASES,
+    SHORT,
     SPENT,
     TOKENS,
     TRIAL,
@@ -53,6 +56,8 @@ def serve_turns(w: World, b: Book, rules: PlacementRules, first: int, last: int)
                 return t
         if kind == HOST or (kind == GANG and b.t.may[t] == 0):
             b.t.ok[t] = is_done(b, t)
+        if b.t.able[t] != 0 and not is_done(b, t):
+            b.meta[SHORT] = 1
     return last
 
 
@@ -120,6 +125,23 @@ def _serve_gang(w: World, b: Book, rules: PlacementRules, t: int) -> None:
     if is_done(b, t):
         b.t.ok[t] = 1
         return
+    b.meta[PATIENT] = 0
+    best = _cheapest_domain(w, b, rules, t)
+    if best < 0 and b.meta[SHORT] == 0 and b.meta[BLOCKS] > b.by_tier[BUY + 1] and b.meta[FULL] == 0:
+        b.meta[PATIENT] = 1
+        best = _cheapest_domain(w, b, rules, t)
+    if b.meta[FULL] != 0:
+        return
+    b.t.ok[t] = best >= 0
+    if best >= 0:
+        b.t.domain[t] = best
+        _assemble(w, b, rules, t, best)
+    b.meta[PATIENT] = 0
+
+
+@inner
+def _cheapest_domain(w: World, b: Book, rules: PlacementRules, t: int) -> int:
+    """The domain in which all of a gang costs least; -1 where none holds it."""
     cluster = b.t.cluster[t]
     begin_domains(b)
     if b.t.domain[t] >= 0:
@@ -144,15 +166,12 @@ def _serve_gang(w: World, b: Book, rules: PlacementRules, t: int) -> None:
         b.meta[FILLS] = fills
         b.meta[MEMBERS] = members
         if b.meta[FULL] != 0:
-            return
+            return -1
         cost = b.money[SPENT]
         if done and (best < 0 or cost < best_cost or (cost == best_cost and w.dom.rank[dom] < w.dom.rank[best])):
             best = dom
             best_cost = cost
-    b.t.ok[t] = best >= 0
-    if best >= 0:
-        b.t.domain[t] = best
-        _assemble(w, b, rules, t, best)
+    return best
 
 
 @inner
@@ -182,6 +201,9 @@ def _find_domains(w: World, b: Book, rules: PlacementRules, t: int) -> None:
             for each in range(b.by_tier[tier], b.by_tier[tier + 1]):
                 if tier != PAID_EMPTY or b.blocks.cluster[each] != b.t.cluster[t]:
                     _note_domain(w, b, rules, t, q, each)
+        if b.meta[PATIENT] != 0:
+            for each in range(b.by_tier[BUY + 1], b.meta[BLOCKS]):
+                _note_domain(w, b, rules, t, q, each)
 
 
 @inner

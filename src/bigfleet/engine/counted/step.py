@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.counted.acting import COMING, DRAINING, DROP, FINISH, LEFTOVERS, LOTS, SCARCE, SERVE, VICTIMS, act
 from bigfleet.engine.counted.belief import doubt, no_choices
 from bigfleet.engine.counted.book import (
@@ -183,14 +184,18 @@ class CountedStep:
             left,
         )  # fmt: skip
         make_lots(w, b, found[:n], token_of[:n], left[:n], chains, self._owners(w, catalog, fleet, t, found[:n]))
-        drainings = list_draining(w, b, nodes.r, now, draining)
+        emptying, counts = np.empty_like(draining), np.zeros(2, np.int64)
+        list_draining(w, b, nodes.r, now, draining, emptying, counts)
+        drainings, emptyings = counts.tolist()
         sort_machines(w.ids, draining, drainings)
+        sort_machines(w.ids, emptying, emptyings)
         mine = closing[served[fleet.v.cluster[closing]] != 0] if len(closing) else closing
         ordered = empty.copy()
         sort_machines(w.ids, ordered, len(ordered))
         make_blocks(
-            w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered)
-        )
+            w, b, nodes.r, mine, len(mine), nodes.loads.tokens_of, chains, draining, drainings, ordered, len(ordered),
+            emptying, emptyings,
+        )  # fmt: skip
         b = group_blocks(w, b, catalog.class_count, len(catalog.offers))
         price_units(w, b, catalog.class_count, self.portions, np.full(_table_size(self.portions), -1, np.int32))
         device = device_columns(catalog)
@@ -213,8 +218,8 @@ class CountedStep:
             recount(nodes.r, nodes.s, fleet.v, w.cells, w.k.price, nodes.seen)
             doubt(
                 w, nodes.r, nodes.s, nodes.seen, fleet.v, kinds.alive, kinds.pods, catalog.class_count,
-                catalog.resource("pods"), policy.placement.risk_limit, single, no_choices(catalog.class_count), which,
-                len(which), believed,
+                catalog.resource("pods"), catalog.resource(ODD), policy.placement.risk_limit, single,
+                no_choices(catalog.class_count), which, len(which), believed,
             )  # fmt: skip
         return dict(zip(which.tolist(), believed.astype(bool).tolist(), strict=True))
 
@@ -272,8 +277,9 @@ class CountedStep:
             unit = ""
             if int(w.e.kind[entry]) != GANG:
                 amounts = w.parts.unit[int(w.e.part[entry])]
-                names = sorted((catalog.resources[d], int(amounts[d])) for d in np.nonzero(amounts)[0].tolist())
-                unit = ",".join(f"{name}={amount}" for name, amount in names)
+                named = {catalog.resources[d]: int(amounts[d]) for d in np.nonzero(amounts)[0].tolist()}
+                odd = catalog.odd.pairs(named.pop(ODD, 0))
+                unit = ",".join(f"{name}={amount}" for name, amount in sorted((*named.items(), *odd)))
             key = NeedKey(
                 fleet.clusters[int(w.e.cluster[entry])],
                 texts[int(w.p.text[w.e.prof[entry]])],
@@ -335,16 +341,17 @@ class CountedStep:
         self._run(w, LEFTOVERS, count)
         b = self.book
         made = int(b.meta[PURCHASES])
-        turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
-        bought = (b.t.kind[turns] == PLAIN) & ((tiers == PAID_IDLE) | (tiers == BUY))
-        which = np.nonzero(bought)[0]
-        clusters = b.t.cluster[turns[which]]
-        machines = np.bincount(clusters, weights=b.bought.n[which], minlength=1)
-        many = machines[clusters] >= self.rules.second_pass_from
-        which, clusters = which[many], clusters[many]
-        # Cluster by cluster, the last purchase first.
-        self.book = b._replace(again=which[np.lexsort((-which, clusters))].astype(np.int32))
-        self._run(w, DROP, len(which))
+        if made:
+            turns, tiers = b.bought.turn[:made], b.bought.tier[:made]
+            bought = (b.t.kind[turns] == PLAIN) & ((tiers == PAID_IDLE) | (tiers == BUY))
+            which = np.nonzero(bought)[0]
+            clusters = b.t.cluster[turns[which]]
+            machines = np.bincount(clusters, weights=b.bought.n[which], minlength=1)
+            many = machines[clusters] >= self.rules.second_pass_from
+            which, clusters = which[many], clusters[many]
+            # Cluster by cluster, the last purchase first.
+            self.book = b._replace(again=which[np.lexsort((-which, clusters))].astype(np.int32))
+            self._run(w, DROP, len(which))
         self._act(w, FINISH, 0, self.portions)
 
     def short(self) -> NDArray[np.int64]:
@@ -376,6 +383,11 @@ class CountedStep:
         return self._act(w, LOTS, turn, turn) > 0
 
     # ---- what came out ---------------------------------------------------------------------------------------------
+
+    @property
+    def took(self) -> bool:
+        """Whether anything was taken for anybody."""
+        return bool(self.book.meta[PURCHASES])
 
     def taken(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
         """What was taken for entries, in order: tier, machine and turn."""

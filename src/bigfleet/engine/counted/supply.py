@@ -34,7 +34,7 @@ from bigfleet.engine.fleet.cells import (
 from bigfleet.engine.fleet.members import sort_slots
 from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.kernels.ids import Ids
-from bigfleet.engine.kernels.jit import I4, I8M, U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8, I8M, U1, inner, kernel
 from bigfleet.engine.nodes.reports import EMPTY, Reports, row_of
 
 
@@ -141,24 +141,28 @@ def make_lots(
 
 
 @kernel
-def list_draining(w: World, b: Book, r: Reports, now: int, slots: I4) -> int:
-    """Draining machines of reporting clusters that are reported empty and in time (tier c)."""
+def list_draining(w: World, b: Book, r: Reports, now: int, slots: I4, others: I4, out: I8) -> None:
+    """Draining machines of reporting clusters that are reported empty and in time (tier c), and all others; how many
+    of both go to `out`."""
     found = 0
+    more = 0
     for k in range(w.owners.start[OWNER_DRAINING], w.owners.start[OWNER_DRAINING] + w.owners.used[OWNER_DRAINING]):
         cell = w.held.data[k]
-        if w.c.counted[w.cells.cluster[cell]] == 0:
-            continue
+        counted = w.c.counted[w.cells.cluster[cell]] != 0
         for m in range(w.cells.start[cell], w.cells.start[cell] + w.cells.used[cell]):
             slot = b.members.data[m]
             if slot < 0:
                 continue
-            report = row_of(r, slot)
-            if report < 0 or not r.flags[report] & EMPTY:
-                continue
-            if b.slots.deadline[slot] == 0 or now < b.slots.deadline[slot]:
+            report = row_of(r, slot) if counted else -1
+            empty = report >= 0 and r.flags[report] & EMPTY
+            if empty and (b.slots.deadline[slot] == 0 or now < b.slots.deadline[slot]):
                 slots[found] = slot
                 found += 1
-    return found
+            else:
+                others[more] = slot
+                more += 1
+    out[0] = found
+    out[1] = more
 
 
 @kernel
@@ -172,10 +176,11 @@ def draining_machines(w: World) -> int:
 @kernel
 def make_blocks(
     w: World, b: Book, r: Reports, closing: I4, closings: int, tokens_of: I4, chains: I4, draining: I4, drainings: int,
-    empty: I4, empties: int,
+    empty: I4, empties: int, emptying: I4, emptyings: int,
 ) -> None:  # fmt: skip
     """Blocks of every tier: closing nodes one by one, cells of the free pool, draining machines by class, empty ones of
-    others by class and cluster. The last two come in id order."""
+    others by class and cluster; behind them all the draining machines that only patient gangs look at. Those that drain
+    or are empty come in id order."""
     at = 0
     for i in range(closings):
         slot = closing[i]
@@ -209,7 +214,7 @@ def make_blocks(
             _add(b, at, BUY, w.cells.cls[cell], cell, w.cells.least[cell], -1)
             at += 1
     b.by_tier[BUY + 1] = at
-    b.meta[BLOCKS] = at
+    b.meta[BLOCKS] = _grouped(w, b, emptying, emptyings, PAID_DRAINING, at)
 
 
 @inner

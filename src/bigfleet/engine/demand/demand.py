@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.batches import DemandBatch, Rollup
 from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.guard import Guard
+from bigfleet.engine.demand.odd_rows import Asked, asks_odd, folded, plain, unfold, volume_of
 from bigfleet.engine.demand.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned, withhold
 from bigfleet.engine.demand.rows import DemandStore
-from bigfleet.engine.demand.sparse import NOTHING_SAID, Sparse, read_sparse, unsound_domains
+from bigfleet.engine.demand.sparse import NOTHING_SAID, Sparse, read_sparse, reordered, unsound_domains
 from bigfleet.engine.fleet.fleet import Fleet
-from bigfleet.engine.kernels.columns import INT32, INT64, grown, made, owned
+from bigfleet.engine.kernels.columns import grown, made
 from bigfleet.engine.kernels.pool import region_size
 from bigfleet.engine.policy import Policy, RollupSize
 from bigfleet.engine.results import RollupOutcome
+from bigfleet.model.resources import Resources
 
 _REMEMBERED = 1024
 _NOBODY = np.zeros(1, np.int32)
@@ -40,7 +43,8 @@ class Demand:
         self._descending = np.zeros(0, np.int64)
         self._live = np.zeros(16, np.uint8)
         self._turned = np.zeros(16, np.int32)
-        self._columns: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        # By names, and how many are published.
+        self._columns: dict[tuple[tuple[str, ...], int], NDArray[np.int64]] = {}
         self._overhead = np.zeros(1, np.int64)
         self._cons = np.zeros(16, np.int32)
         self._con_mark = np.zeros(16, np.int64)
@@ -51,6 +55,8 @@ class Demand:
         self._resplit: set[int] = set()
         # By cluster name: what counted rows say beside amounts.
         self._sparse: dict[str, Sparse] = {}
+        # By cluster name: overheads that name resources without a column.
+        self._overheads: dict[str, Resources] = {}
 
     def sparse(self, cluster: str) -> Sparse:
         """Domains and tokens of a cluster's counted rows, by their place among its rows."""
@@ -102,9 +108,41 @@ class Demand:
         self._covered = count
 
     def cover_resources(self, names: tuple[str, ...]) -> None:
-        if self.catalog.intern_resources(names) or len(self._descending) != len(self.catalog.resources):
-            self.store.widen(self.catalog.width)
-            self._fit_resources()
+        """Columns for resources that machines or nodes have; rows that asked for them in vain ask in these now."""
+        catalog = self.catalog
+        if not catalog.intern_resources(names) and len(self._descending) == len(catalog.resources):
+            return
+        self.store.widen(catalog.width)
+        self._fit_resources()
+        self._columns.clear()
+        came = catalog.odd.names.intersection(names)
+        if came:
+            moved = unfold(self.store, catalog, catalog.resource(ODD), came, self._covered)
+            catalog.odd.names -= came
+            for cluster, places in moved.items():
+                name = self.fleet.clusters[cluster]
+                if name in self._sparse:
+                    self._sparse[name] = reordered(self._sparse[name], places)
+        for cluster_name, overhead in self._overheads.items():
+            self._write_overhead(self.fleet.cluster_index[cluster_name], overhead)
+
+    def follow_machines(self) -> None:
+        """After machines changed: what they publish now gets a column, if somebody asks for it."""
+        names = set(self.catalog.odd.names)
+        for overhead in self._overheads.values():
+            names.update(name for name in overhead.names() if self.catalog.resource(name) < 0)
+        if came := names & self.catalog.published:
+            self.cover_resources(tuple(sorted(came)))
+
+    def _write_overhead(self, cluster: int, overhead: Resources) -> None:
+        c = self.store.c
+        row = np.zeros(c.overhead.shape[1], np.int64)
+        for name, amount in overhead.items():
+            if (column := self.catalog.resource(name)) >= 0:
+                row[column] = amount
+        if (c.overhead[cluster] != row).any():
+            c.overhead[cluster] = row
+            c.fresh[cluster] = c.dirty[cluster] = 1
 
     def _fit_resources(self) -> None:
         """What is as wide as there are resources, beside the store."""
@@ -166,6 +204,16 @@ class Demand:
         most = np.maximum(most, self.store.c.overhead.max(axis=0))
         return np.nonzero(most[: len(self.catalog.resources)])[0]
 
+    def odd_in_use(self) -> set[int]:
+        """Numbers of the odd vectors that rows, and the parts derived from them, speak of."""
+        column = self.catalog.resource(ODD)
+        if column < 0:
+            return set()
+        rows, c, mine = self.store.rows, self.store.c, self._rows()
+        counted = np.repeat(c.counted[: self._covered], c.rows[: self._covered]) != 0
+        found = set(rows.unit[mine, column].tolist()) | set(rows.agg[mine[~counted], column].tolist())
+        return found | set(self.store.parts.unit[self._spans(c.parts), column].tolist())
+
     def _rows(self) -> NDArray[np.int64]:
         """Where the rows in force are."""
         return self._spans(self.store.c.rows)
@@ -207,15 +255,7 @@ class Demand:
     def _take_over(self, rollup: Rollup, policy: Policy, now: int, rejected: dict[str, int]) -> RollupOutcome:
         catalog = self.catalog
         cluster = self.cluster(rollup.cluster)
-        columns = self._columns.get(rollup.resources)
-        bare = rollup.overhead.is_zero
-        if columns is None or not bare:
-            self.cover_resources((*rollup.resources, *rollup.overhead.names()))
-            columns = np.array([catalog.resource(name) for name in rollup.resources], np.int64)
-            if len(self._columns) >= _REMEMBERED:
-                self._columns.clear()
-            self._columns[rollup.resources] = columns
-        self._merge(rollup, columns, rejected)
+        self._merge(rollup, rejected)
         store = self.store
         c = store.c
         if not c.ready[cluster] or not c.connected[cluster]:
@@ -224,17 +264,26 @@ class Demand:
             c.dirty[cluster] = 1
         count = int(self._in.meta[0])
         volume = {
-            name: amount for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False) if amount
+            name: amount
+            for name, amount in zip(catalog.resources, self._in.volume.tolist(), strict=False)
+            if amount and name != ODD
         }
+        if (odd := catalog.resource(ODD)) >= 0:
+            said, units = self._in.agg[:count, odd], self._in.unit[:count, odd]
+            volume |= volume_of(said, units, rollup.counted is not None, catalog.odd)
         if self.guard.holds(rollup.cluster, RollupSize(count, volume), policy.guard, now):
             if c.counted[cluster]:
                 withhold(c, store.rows, self._in, self._descending, cluster)
             return RollupOutcome.HELD
         overhead = self._overhead
-        if not bare:
+        self._overheads.pop(rollup.cluster, None)
+        if not rollup.overhead.is_zero:
             overhead = np.zeros(catalog.width, np.int64)
             for name, amount in rollup.overhead.items():
-                overhead[catalog.resource(name)] = amount
+                if (column := catalog.resource(name)) >= 0:
+                    overhead[column] = amount
+                else:
+                    self._overheads[rollup.cluster] = rollup.overhead
         store.reserve_rows(2 * region_size(max(1, count)))
         changed = commit(
             store.c, store.rows, store.entries, store.parts, self.fleet.cells.owners, store.regions.v, self._in,
@@ -248,10 +297,34 @@ class Demand:
             self._resplit.add(cluster)
         return RollupOutcome.APPLIED
 
-    def _merge(self, rollup: Rollup, columns: NDArray[np.int64], rejected: dict[str, int]) -> None:
+    def _columns_of(self, rollup: Rollup) -> NDArray[np.int64]:
+        """Columns of a roll-up's names; -1 for names that nobody has. Names of the overhead get theirs as well."""
+        catalog, key = self.catalog, (rollup.resources, len(self.catalog.published))
+        columns = self._columns.get(key)
+        if columns is None or not rollup.overhead.is_zero:
+            asked = dict.fromkeys((*rollup.resources, *rollup.overhead.names()))
+            self.cover_resources(tuple(name for name in asked if name in catalog.published))
+            columns = np.array([catalog.resource(name) for name in rollup.resources], np.int64)
+            if len(self._columns) >= _REMEMBERED:
+                self._columns.clear()
+            self._columns[key] = columns
+        return columns
+
+    def _asked(self, rollup: Rollup, profiles: NDArray[np.int32]) -> Asked:
+        columns = self._columns_of(rollup)
+        if (columns >= 0).all():
+            return plain(rollup, columns)
+        if not asks_odd(rollup, columns):
+            return plain(rollup, columns)
+        self.cover_resources((ODD,))
+        columns = self._columns_of(rollup)
+        return folded(rollup, profiles, columns, self.catalog.resource(ODD), self.catalog.odd)
+
+    def _merge(self, rollup: Rollup, rejected: dict[str, int]) -> None:
         catalog = self.catalog
         count = len(rollup)
         profiles = np.array(catalog.intern_profiles(rollup.profiles) or [0], np.int32)
+        asked = self._asked(rollup, profiles)
         groups = np.array(catalog.texts.intern_all(rollup.groups), np.int32) if rollup.groups else _NOBODY
         if count > len(self._in.prof):
             kept = self._in._asdict()
@@ -267,9 +340,11 @@ class Demand:
         if said is not None:
             units = np.stack((said.count, said.running, said.stranded), axis=1).astype(np.int32)
             unsound = unsound_domains(said, count)
+            if len(asked.unsound):
+                unsound |= asked.unsound
         merge_rows(
-            self._in, profiles, owned(rollup.profile, INT32), groups, owned(rollup.group, INT32),
-            owned(rollup.aggregate, INT64), owned(rollup.min_unit, INT64), columns, self._descending, units, unsound,
+            self._in, profiles, asked.profile, groups, asked.group, asked.aggregate, asked.min_unit, asked.columns,
+            self._descending, units, unsound,
         )  # fmt: skip
         if uneven := int(self._in.meta[2]):
             rejected["count"] = rejected.get("count", 0) + uneven
@@ -280,6 +355,7 @@ class Demand:
         number = self.fleet.cluster_index.get(name)
         self.guard.forget(name)
         self._sparse.pop(name, None)
+        self._overheads.pop(name, None)
         if number is None or number >= self._covered:
             return
         drop(self.store.c, self.store.rows, self.store.regions.v, self.catalog.p.refs, number)

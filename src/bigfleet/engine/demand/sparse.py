@@ -45,3 +45,12 @@ def read_sparse(said: Counted, origin: NDArray[np.int32]) -> Sparse:
         if merged >= 0 and tokens:
             found.tokens[merged] = found.tokens.get(merged, frozenset()) | frozenset(tokens)
     return found
+
+
+def reordered(said: Sparse, places: NDArray[np.int64]) -> Sparse:
+    """What rows say once they lie in another order; `places` are their old ones."""
+    new = {int(old): at for at, old in enumerate(places.tolist())}
+    return Sparse(
+        {new[row]: domains for row, domains in said.domains.items()},
+        {new[row]: tokens for row, tokens in said.tokens.items()},
+    )

@@ -57,8 +57,9 @@ def _failures(holdings: Holdings, entry: int, cls: int) -> list[tuple[Why, str]]
     have = np.maximum(w.k.alloc[cls] - w.c.overhead[int(w.e.cluster[entry])], 0)
     small = (w.parts.unit[span] > have).any(axis=1)
     if small.all() and len(small):
-        short = np.nonzero(w.parts.unit[span][0] > have)[0].tolist()
-        found.append((Why.TOO_SMALL, ",".join(sorted(catalog.resources[d] for d in short))))
+        unit = w.parts.unit[span][0]
+        short = holdings.latest.result.verdicts.needs.amounts(np.where(unit > have, unit, 0)).names()
+        found.append((Why.TOO_SMALL, ",".join(sorted(short))))
     return found
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import DemandBatch, Ids, MachineBatch, Rollup, Shape
+from bigfleet.engine.catalog.odd import ODD
+from bigfleet.engine.demand.odd_rows import odd_amounts
 from bigfleet.engine.demand.rows import NO_TIME, PARKED
 from bigfleet.engine.explain.claims import Standing, entry_of_row, rows_of, rows_of_entry, standing_of
 from bigfleet.engine.explain.explanation import HigherPriority, MoreSupply, Remedy, RemedyKind, WithoutConstraint
@@ -24,10 +26,12 @@ from bigfleet.engine.explain.whatif import stepped
 from bigfleet.engine.fleet.cells import CONFIGURED, IDLE
 from bigfleet.engine.placement import Counted
 from bigfleet.model.profile import Profile
+from bigfleet.model.resources import Resources
 
 if TYPE_CHECKING:
     from bigfleet.engine.decide.world import World
     from bigfleet.engine.engine import Engine, StepResult
+    from bigfleet.engine.outcome.need_names import Needs
     from bigfleet.model.requirement import Requirement
     from bigfleet.model.spread import Spread
 
@@ -295,19 +299,44 @@ def rollup_of(engine: Engine, result: StepResult, cluster: int, changed: dict[in
     distinct = {each.fingerprint: each for each in profiles}
     place = {fingerprint: number for number, fingerprint in enumerate(distinct)}
     groups, group = np.unique(w.rows.group[span], return_inverse=True)
-    width = len(catalog.resources)
+    names, aggregate, min_unit = tuple(catalog.resources), w.rows.agg[span], w.rows.unit[span]
+    if ODD in names and (aggregate[:, catalog.resource(ODD)].any() or min_unit[:, catalog.resource(ODD)].any()):
+        units = [needs.amounts(w.rows.unit[row]) for row in rows]
+        asked = [_asked(needs, cluster, row) for row in rows]
+        names = tuple(sorted({name for each in (*units, *asked) for name in each.names()}))
+        aggregate, min_unit = _matrix(asked, names), _matrix(units, names)
     return Rollup(
         cluster=engine.fleet.clusters[cluster],
         profiles=tuple(distinct.values()),
         groups=tuple(catalog.texts.texts[number] for number in groups.tolist()),
-        resources=tuple(catalog.resources),
+        resources=names,
         profile=np.array([place[each.fingerprint] for each in profiles], np.int32),
         group=group.astype(np.int32),
-        aggregate=w.rows.agg[span, :width].copy(),
-        min_unit=w.rows.unit[span, :width].copy(),
+        aggregate=aggregate[:, : len(names)].copy(),
+        min_unit=min_unit[:, : len(names)].copy(),
         overhead=needs.amounts(w.c.overhead[cluster]),
         counted=_units_of(engine, w, cluster),
     )
+
+
+def _matrix(vectors: list[Resources], names: tuple[str, ...]) -> NDArray[np.int64]:
+    return np.array([[each.get(name) for name in names] for each in vectors], np.int64).reshape(
+        len(vectors), len(names)
+    )
+
+
+def _asked(needs: Needs, cluster: int, row: int) -> Resources:
+    """The aggregate of a row."""
+    w, odd = needs.current, needs.catalog.resource(ODD)
+    amounts = w.rows.agg[row]
+    unit = int(w.rows.unit[row, odd]) if odd >= 0 and w.c.counted[cluster] else 0
+    if not unit:
+        return needs.amounts(amounts)
+    times, pairs = odd_amounts(int(amounts[odd]), unit, needs.catalog.odd)
+    plain = amounts.copy()
+    plain[odd] = 0
+    more = {name: times * amount for name, amount in pairs}
+    return Resources(dict(needs.amounts(plain).items()) | more, limit=2**63)
 
 
 def _units_of(engine: Engine, w: World, cluster: int) -> Counted | None:

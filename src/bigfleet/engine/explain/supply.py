@@ -106,9 +106,8 @@ def _kinds(engine: Engine, w: World, entry: int) -> list[Shape]:
 
 def _holds_all(needs: Needs, entry: int, shape: Shape) -> bool:
     w = needs.current
-    span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
     overhead = needs.amounts(w.c.overhead[int(w.e.cluster[entry])])
-    return shape.allocatable.minus(overhead).covers(needs.amounts(w.parts.agg[span].sum(axis=0)))
+    return shape.allocatable.minus(overhead).covers(needs.total(w.parts.agg, entry))
 
 
 def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[str]:

@@ -122,19 +122,22 @@ class GivingBack:
         young = np.empty(len(nodes.young) + 1, np.int32)
         never_ready(nodes.r, nodes.s, w.c.connected, v, rules, young, out)
         count, self.next = int(out[COUNT]), min(self.next, int(out[NEXT]))
-        order_by_id(w.ids, young, count)
-        dead = [slot for slot in young[:count].tolist() if slot not in busy and slot not in standing.moving]
-        _add(going, fleet, dead, Reason.NEVER_READY)
+        if count:
+            order_by_id(w.ids, young, count)
+            dead = [slot for slot in young[:count].tolist() if slot not in busy and slot not in standing.moving]
+            _add(going, fleet, dead, Reason.NEVER_READY)
         loose = np.empty(len(nodes.loose) + 1, np.int32)
         overdue(nodes.r, v, fleet.cells.v, self.published(catalog, placement), rules, loose, out)
         count, self.next = int(out[COUNT]), min(self.next, int(out[NEXT]))
-        empty = np.ascontiguousarray(nodes.r.slot[loose[:count]])
-        if doubted:
-            empty = empty[~np.isin(v.cluster[empty], list(doubted))]
-        order_by_price(w.ids, v, fleet.cells.v, w.k, empty, len(empty))
-        _add(going, fleet, empty.tolist(), Reason.EXCESS)
-        old = self._giving_way(w, fleet, nodes, standing, busy, placement, now)
-        _add(going, fleet, old, Reason.MOVE)
+        if count:
+            empty = np.ascontiguousarray(nodes.r.slot[loose[:count]])
+            if doubted:
+                empty = empty[~np.isin(v.cluster[empty], list(doubted))]
+            order_by_price(w.ids, v, fleet.cells.v, w.k, empty, len(empty))
+            _add(going, fleet, empty.tolist(), Reason.EXCESS)
+        if standing.open:
+            old = self._giving_way(w, fleet, nodes, standing, busy, placement, now)
+            _add(going, fleet, old, Reason.MOVE)
         return going
 
     def _giving_way(

@@ -72,15 +72,16 @@ def appended(column: A, used: int, more: Sequence[int]) -> A:
 
 def made(kind: type[V], size: int, **widths: int) -> V:
     """Zeroed columns of a store, as its annotations say; matrices are one wide unless told."""
-    columns = {
-        name: np.zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
+    columns = [
+        np.zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
         for name, element, dimensions in _annotated(kind)  # type: ignore[arg-type]  # a class is hashable
-    }
-    return kind(**columns)
+    ]
+    return kind(*columns)
 
 
 @cache
-def _annotated(kind: type[Any]) -> tuple[tuple[str, str, int], ...]:
+def _annotated(kind: type[Any]) -> tuple[tuple[str, np.dtype[Any], int], ...]:
     """Name, element and dimensions of each column; evaluating annotations costs more than making the columns."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple((name, *get_args(hint)[1:]) for name, hint in hints.items())
+    declared = ((name, *get_args(hint)[1:]) for name, hint in hints.items())
+    return tuple((name, np.dtype(element), dimensions) for name, element, dimensions in declared)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.batches import DemandBatch
 from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, given_back, grown, made, owned, room, widened
 from bigfleet.engine.kernels.ids import USED
@@ -39,7 +40,11 @@ from bigfleet.engine.nodes.seen import LARGE, Seen, SeenStore
 from bigfleet.engine.nodes.sessions import NEVER, Sessions, SessionStore
 from bigfleet.engine.placement import Load, NodeBatch
 from bigfleet.engine.results import RollupOutcome
+from bigfleet.model.resources import MAX_NEED_UNITS
 
+# Columns for resources that nodes have and no machine publishes (what a device plug-in adds): those one cluster may
+# bring, and all of them together.
+NAMES_OF_CLUSTER, NAMES_OF_ALL = 16, 64
 FLOAT64 = np.dtype(np.float64)
 _BY_SLOT = ("row_of", "is_young", "young")
 _LISTS = {"free": FREE, "loose": LOOSE, "young": YOUNG, "again": AGAINS}
@@ -61,6 +66,8 @@ class Nodes:
         self._longest = {"young": 0, "again": 0}
         # Runs of emptiness are counted by steps: one goes on if the node is reported again in the step that forgot it.
         self._emptied: dict[int, int] = {}
+        # Names that nodes brought and no machine publishes, by the cluster that reported them first.
+        self._named: dict[str, str] = {}
 
     @property
     def s(self) -> Sessions:
@@ -298,7 +305,7 @@ class Nodes:
     def _receive(self, batch: NodeBatch, now: int, rejected: dict[str, int]) -> None:
         if not len(batch):
             return
-        self._cover(batch.resources)
+        columns, used, allocatable = self._columns(batch)
         cluster = self._cluster(batch.cluster)
         loads = self.loads.number(batch.loads)
         self._fit(len(batch))
@@ -310,14 +317,14 @@ class Nodes:
             removable=_flags(batch.removable),
             pinned=_flags(batch.pinned),
             priority=owned(batch.max_pod_priority, INT32),
-            used=owned(batch.used, INT64),
-            allocatable=owned(batch.allocatable, INT64),
+            used=owned(used, INT64),
+            allocatable=owned(allocatable, INT64),
             reclamation=owned(batch.reclamation_dollars, FLOAT64),
             interruption=owned(batch.interruption_dollars, FLOAT64),
             closing=owned(batch.closing_since, INT64),
             version=owned(batch.mirror_version, INT64),
             load=owned(batch.load, INT32),
-            columns=np.array([self.catalog.resource(name) for name in batch.resources], np.int64),
+            columns=columns,
             loads=loads,
         )
         bad = receive(
@@ -326,6 +333,34 @@ class Nodes:
         )  # fmt: skip
         if bad:
             rejected["node"] = rejected.get("node", 0) + bad
+
+    def _columns(self, batch: NodeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Columns of what a batch's nodes use and have. Names that no machine publishes get a column as well, so many
+        of them; what is used of the others counts in the odd one, and what there is of them is left out."""
+        catalog = self.catalog
+        for name in batch.resources:
+            if catalog.resource(name) >= 0 or name in catalog.published:
+                continue
+            mine = sum(cluster == batch.cluster for cluster in self._named.values())
+            if mine < NAMES_OF_CLUSTER and len(self._named) < NAMES_OF_ALL:
+                self._named[name] = batch.cluster
+        self._cover(tuple(name for name in batch.resources if name in catalog.published or name in self._named))
+        columns = np.array([catalog.resource(name) for name in batch.resources], np.int64)
+        odd = columns < 0
+        used, allocatable = batch.used, batch.allocatable
+        if odd.any():
+            self._cover((ODD,))
+            columns = np.array([catalog.resource(name) for name in batch.resources], np.int64)
+            extra = used[:, odd]
+            together = np.minimum(extra, MAX_NEED_UNITS).astype(np.float64).sum(axis=1)
+            summed = np.minimum(together, float(MAX_NEED_UNITS)).astype(np.int64)
+            # Out of range here as it would be in a column of its own.
+            bad = ((extra < 0) | (extra > MAX_NEED_UNITS) | (allocatable[:, odd] < 0)).any(axis=1)
+            summed[bad] = -1
+            used = np.column_stack((used[:, ~odd], summed))
+            allocatable = np.column_stack((allocatable[:, ~odd], np.zeros(len(batch), np.int64)))
+            columns = np.append(columns[~odd], catalog.resource(ODD))
+        return columns, used, allocatable
 
     def _fit(self, reports: int, vectors: int = 0) -> None:
         """Room for so many more reports and vectors, for every slot there is and every resource."""

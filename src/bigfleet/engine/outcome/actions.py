@@ -145,7 +145,11 @@ class Phase(NamedTuple):
 
 
 def joined(phases: Sequence[Phase]) -> Phase:
-    """Phases behind each other."""
+    """Phases behind each other; the only one that has any is not copied."""
+    some = [phase for phase in phases if len(phase.kind)]
+    if len(some) <= 1:
+        return some[0] if some else phases[0]
+    phases = some
     replaces: dict[int, tuple[str, ...]] = {}
     at = 0
     for phase in phases:

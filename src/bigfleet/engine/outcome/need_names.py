@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.rows import GANG
 from bigfleet.engine.results import NeedKey
 from bigfleet.model.resources import Resources
@@ -60,7 +61,32 @@ class Needs(Struct, frozen=True, eq=False):
         return int(self.current.p.priority[self.current.e.prof[entry]])
 
     def amounts(self, row: NDArray[np.int64]) -> Resources:
+        """A smallest unit, an overhead or an amount of sums as a vector."""
         return self.known_amounts(tuple(row.tolist()))
+
+    def total(self, amounts: NDArray[np.int64], entry: int) -> Resources:
+        """A column of `Parts` summed up over the parts of an entry."""
+        w, odd = self.current, self.catalog.resource(ODD)
+        first = int(w.e.part[entry])
+        span = slice(first, first + int(w.e.parts[entry]))
+        summed = amounts[span].sum(axis=0)
+        if odd < 0 or not summed[odd]:
+            return self.amounts(summed)
+        found: dict[str, int] = {}
+        for part in range(span.start, span.stop):
+            for name, amount in self.part_amounts(entry, part, tuple(amounts[part].tolist())).items():
+                found[name] = found.get(name, 0) + amount
+        return Resources(found, limit=2**63)
+
+    def part_amounts(self, entry: int, part: int, row: tuple[int, ...]) -> Resources:
+        """Amounts of one part: what a counted one says in the odd column is so many of its smallest unit."""
+        w, odd = self.current, self.catalog.resource(ODD)
+        if odd < 0 or not row[odd] or not w.c.counted[w.e.cluster[entry]]:
+            return self.known_amounts(row)
+        unit = int(w.parts.unit[part, odd])
+        plain = self.known_amounts((*row[:odd], 0, *row[odd + 1 :]))
+        more = {name: row[odd] // unit * amount for name, amount in self.catalog.odd.pairs(unit)}
+        return Resources(dict(plain.items()) | more, limit=2**63)
 
     def known_amounts(self, row: tuple[int, ...]) -> Resources:
         """Amounts by resource column as a vector; the same few are asked for again and again."""
@@ -70,5 +96,11 @@ class Needs(Struct, frozen=True, eq=False):
             if len(memo) > _REMEMBERED:
                 memo.clear()
             names = self.catalog.resources
-            found = memo[row] = Resources({names[d]: amount for d, amount in enumerate(row) if amount}, limit=2**63)
+            units: dict[str, int] = {}
+            for column, amount in enumerate(row):
+                if amount and names[column] == ODD:
+                    units.update(self.catalog.odd.pairs(amount))
+                elif amount:
+                    units[names[column]] = amount
+            found = memo[row] = Resources(units, limit=2**63)
         return found

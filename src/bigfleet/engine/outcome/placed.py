@@ -45,6 +45,10 @@ _TIERS = {
     PAID_IDLE: (ActionKind.BOOTSTRAP, Reason.IDLE),
     BUY: (ActionKind.PROVISION, Reason.SPECULATIVE),
 }
+# The same by tier, as columns have them.
+_KINDS, _WHYS = np.zeros(8, np.uint8), np.zeros(8, np.uint8)
+for _number, (_kind, _reason) in _TIERS.items():
+    _KINDS[_number], _WHYS[_number] = _kind, same(1, _reason)[0]
 _NONE = np.zeros(0, np.int32)
 NO_PHASE = Phase.of(np.zeros(0, np.uint8), _NONE, _NONE, _NONE, np.zeros(0, np.uint8))
 
@@ -81,15 +85,12 @@ class Placed:
 
 def acquired(w: World, fleet: Fleet, counted: CountedStep | None, sums: Acquisitions, policy: Policy) -> Phase:
     """Phase 1: what entries of both kinds acquired, in their order."""
-    found = Phase.of(*sums, reasons_of(sums.kind))
-    if counted is None:
+    found = Phase.of(*sums, reasons_of(sums.kind)) if len(sums.kind) else NO_PHASE
+    if counted is None or not counted.took:
         return found
     tier, slot, turn = counted.acquisitions()
-    kinds, whys = np.zeros(8, np.uint8), np.zeros(8, np.uint8)
-    for number, (kind, reason) in _TIERS.items():
-        kinds[number], whys[number] = kind, same(1, reason)[0]
     entry = counted.entries[turn]
-    mine = Phase.of(kinds[tier], slot, entry, w.e.cluster[entry], whys[tier])
+    mine = Phase.of(_KINDS[tier], slot, entry, w.e.cluster[entry], _WHYS[tier])
     taken = tier == PAID_EMPTY
     mine.cluster[taken] = fleet.v.cluster[slot[taken]]
     mine.grace[taken] = policy.reclaim_grace_seconds
@@ -106,6 +107,8 @@ def preempted(
     w: World, fleet: Fleet, slot: NDArray[np.int32], entry: NDArray[np.int32], gap: NDArray[np.int64]
 ) -> Phase:
     """Phase 2: victims in the order in which they were taken."""
+    if not len(slot):
+        return NO_PHASE
     kind = np.full(len(slot), ActionKind.PREEMPT, np.uint8)
     found = Phase.of(kind, slot, entry, fleet.v.cluster[slot], same(len(slot), Reason.INVERSION))
     return found._replace(grace=graces(gap), priority=w.p.priority[w.e.prof[entry]])
@@ -133,6 +136,8 @@ def given_back(
         clusters += [number] * count
         reasons += each.reasons[:count]
     n = len(slots)
+    if not n:
+        return NO_PHASE, refused
     home = np.array(clusters, np.int32)
     whys = np.array([same(1, reason)[0] for reason in reasons], np.uint8)
     nobody = np.full(n, NO_ENTRY, np.int32)
@@ -172,6 +177,8 @@ def consolidated(
 
 
 def released(slot: NDArray[np.int32]) -> Phase:
+    if not len(slot):
+        return NO_PHASE
     kind = np.full(len(slot), ActionKind.DELETE, np.uint8)
     nobody = np.full(len(slot), -1, np.int32)
     return Phase.of(kind, slot, nobody, nobody, same(len(slot), Reason.RELEASE))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -42,6 +40,7 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
         since = w.parts.since[self.part]
         columns = (
             self.entry,
+            self.part,
             w.p.priority[w.e.prof[self.entry]],
             since,
             (self.now - since) // self.policy.cycle_ns + 1,
@@ -54,13 +53,13 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
             Shortfall(
                 needs.named_key(entry, needs.known_amounts(tuple(unit)).canonical),
                 priority,
-                needs.known_amounts(tuple(rest)),
+                needs.part_amounts(entry, part, tuple(rest)),
                 begun,
                 age,
                 escalated,
                 constrained,
             )
-            for entry, priority, begun, age, escalated, constrained, unit, rest in zip(
+            for entry, part, priority, begun, age, escalated, constrained, unit, rest in zip(
                 *(column.tolist() for column in columns), strict=True
             )
         ]
@@ -71,20 +70,28 @@ class ShortfallBatch(Struct, frozen=True, eq=False):
 
     def _tell_units(self, verdicts: VerdictBatch, outcome: UnitOutcome, found: list[Shortfall]) -> None:
         """Counted rows tell units, what comes and why."""
-        w, causes = self.needs.current, {}
-        supply = FreeSupply(self.needs, self.policy, outcome.freed)
+        w, causes, supply = self.needs.current, outcome.told, None
         for at, (part, entry) in enumerate(zip(self.part.tolist(), self.entry.tolist(), strict=True)):
             if not outcome.is_counted(entry):
                 continue
             if entry not in causes:
+                if supply is None:
+                    supply = FreeSupply(self.needs, self.policy, outcome.freed)
                 causes[entry] = (verdicts.cause(entry, supply), outcome.portions(entry))
             cause, portions = causes[entry]
             coming, _, acquired, awaiting = portions.get(part, (0, 0, 0, 0))
             lacking = int(w.rows.lacking[w.parts.row[part]])
-            found[at] = replace(
-                found[at],
-                units=lacking - coming - acquired - awaiting,
-                coming=coming + acquired + awaiting,
+            on_their_way, row = coming + acquired + awaiting, found[at]
+            found[at] = Shortfall(
+                row.key,
+                row.priority,
+                row.deficit,
+                row.since,
+                row.age,
+                row.escalated,
+                row.topology_constrained,
+                units=lacking - on_their_way,
+                coming=on_their_way,
                 cause=cause,
             )
 

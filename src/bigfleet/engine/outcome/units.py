@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +38,8 @@ class UnitOutcome:
     acquire: bool
     risk_limit: float
     freed: NDArray[np.int64]
+    # By entry what shortfalls tell of it, once somebody asked: the cause, and what comes by part.
+    told: dict[int, tuple[UnmetReason, dict[int, tuple[int, int, int, int]]]] = field(default_factory=dict)
 
     def is_counted(self, entry: int) -> bool:
         w = self.needs.current
@@ -72,9 +74,11 @@ class UnitOutcome:
 
     def units(self, entry: int) -> UnitParts:
         w = self.needs.current
-        rows = w.parts.row[self._parts(entry)]
+        first = int(w.e.part[entry])
+        rows = w.parts.row[first : first + int(w.e.parts[entry])]
+        # Entries have few rows: lists are added faster than columns.
         count, running, stranded = (
-            int(column[rows].sum()) for column in (w.rows.count, w.rows.running, w.rows.lacking)
+            sum(column[rows].tolist()) for column in (w.rows.count, w.rows.running, w.rows.lacking)
         )
         found = self.portions(entry).values()
         coming, acquired, awaiting = (sum(each[place] for each in found) for place in (0, 2, 3))
@@ -123,7 +127,7 @@ class UnitOutcome:
         w, units = self.needs.current, self.units(entry)
         cluster, kind = int(w.e.cluster[entry]), int(w.e.kind[entry])
         span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
-        if (w.parts.agg[span].sum(axis=0)[~supply.published] > 0).any():
+        if supply.lacks_some and (w.parts.agg[span].sum(axis=0)[~supply.published] > 0).any():
             return UnmetReason.RESOURCE_NOT_PUBLISHED
         if not w.c.connected[cluster]:
             return UnmetReason.CLUSTER_DISCONNECTED

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE, SPREAD
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
@@ -83,7 +84,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
                     priority=self.needs.priority(entry),
                     arrival=int(w.e.arrival[entry]),
                     satisfied=satisfied,
-                    deficit=nothing if satisfied else self.needs.amounts(left),
+                    deficit=nothing if satisfied else self.needs.total(w.parts.left, entry),
                     claimed=claimed,
                     bootstraps=boots,
                     provisions=provisions,
@@ -127,7 +128,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
             priority=self.needs.priority(entry),
             arrival=int(w.e.arrival[entry]),
             satisfied=satisfied,
-            deficit=Resources() if satisfied else self.needs.amounts(w.parts.left[span].sum(axis=0)),
+            deficit=Resources() if satisfied else self.needs.total(w.parts.left, entry),
             claimed=claimed,
             bootstraps=boots,
             provisions=provisions,
@@ -147,7 +148,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
     def cause(self, entry: int, supply: FreeSupply) -> UnmetReason:
         """Why something of a counted entry is missing."""
         assert self.units is not None
-        victims = int((self.victim_entry == entry).sum())
+        victims = int((self.victim_entry == entry).sum()) if len(self.victim_entry) else 0
         return self.units.reason(entry, supply.counts(entry), supply, victims)
 
     def _candidates(self, entry: int) -> tuple[DomainCoverage, ...]:
@@ -202,6 +203,9 @@ class FreeSupply:
         self.published = (
             (w.k.alloc[:n][present] > 0).any(axis=0) if present.any() else np.zeros(w.k.alloc.shape[1], bool)
         )
+        # Whether there is a resource that no machine has.
+        self.lacks_some = not self.published.all()
+        self._counts: dict[int, Supply] = {}
         self.unclaimed = np.zeros(n, np.int64)
         self.held = self.count[:, IDLE] + self.count[:, SPECULATIVE]
         for owner in (OWNER_IDLE, OWNER_SPECULATIVE):
@@ -234,9 +238,14 @@ class FreeSupply:
 
     def counts(self, entry: int) -> Supply:
         usable = self.usable(entry)
-        totals = [int(self.count[usable, state].sum()) for state in (IDLE, SPECULATIVE, CONFIGURED)]
-        idle, speculative, configured = (min(total, self._cap) for total in totals)
-        return Supply(idle, speculative, configured, any(total > self._cap for total in totals))
+        # What is usable is remembered, so that its identity stays its own.
+        found = self._counts.get(id(usable))
+        if found is None:
+            totals = [int(self.count[usable, state].sum()) for state in (IDLE, SPECULATIVE, CONFIGURED)]
+            idle, speculative, configured = (min(total, self._cap) for total in totals)
+            found = Supply(idle, speculative, configured, any(total > self._cap for total in totals))
+            self._counts[id(usable)] = found
+        return found
 
 
 def service_order(needs: Needs) -> NDArray[np.int64]:
@@ -250,4 +259,28 @@ def service_order(needs: Needs) -> NDArray[np.int64]:
         return np.zeros(0, np.int64)
     entries = np.concatenate(spans)
     keys = (w.e.seq[entries], w.c.rank[w.e.cluster[entries]], w.e.arrival[entries], w.p.precedence[w.e.prof[entries]])
-    return entries[np.lexsort(keys)]
+    ordered = entries[np.lexsort(keys)]
+    odd = needs.catalog.resource(ODD)
+    if odd >= 0 and w.parts.unit[w.e.part[ordered], odd].any():
+        _order_odd(needs, ordered, odd)
+    return ordered
+
+
+def _order_odd(needs: Needs, ordered: NDArray[np.int64], odd: int) -> None:
+    """Rows that differ in odd names by those names: kernels compare them by numbers, since they get nothing."""
+    w = needs.current
+    same = np.ones(len(ordered), bool)
+    for column in (w.e.cluster, w.e.arrival, w.e.prof, w.e.group):
+        same[1:] &= column[ordered[1:]] == column[ordered[:-1]]
+    firsts = np.append(np.nonzero(~same[1:])[0] + 1, len(ordered)).tolist()
+    asks = w.parts.unit[w.e.part[ordered], odd] != 0
+    begun = 0
+    for end in firsts:
+        if end - begun > 1 and asks[begun:end].any():
+            units = {e: needs.amounts(w.parts.unit[int(w.e.part[e])]) for e in ordered[begun:end].tolist()}
+            # The last name in text order decides first, and who names more of it comes first.
+            last_first = {
+                e: sorted(((n.encode(), a) for n, a in unit.items()), reverse=True) for e, unit in units.items()
+            }
+            ordered[begun:end] = sorted(last_first, key=last_first.__getitem__, reverse=True)
+        begun = end

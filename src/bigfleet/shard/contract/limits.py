@@ -1,18 +1,18 @@
 """How much one cluster may ask for: the limits of a roll-up (`docs/robustness.md`), and the sentence that refuses it.
 
 They are far above what a cluster of today's size sends, and low enough that no roll-up can take the memory or the time
-that belongs to the others: amounts are columns as wide as there are resource names, so names are what is dear.
+that belongs to the others. No limit is shared: what one cluster sends never makes another's roll-up refused.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from bigfleet.engine.nodes.nodes import NAMES_OF_ALL, NAMES_OF_CLUSTER
+
 ROWS: Final = 200_000
-RESOURCES: Final = 64
-"""Different resource names in one roll-up."""
-RESOURCES_OF_ALL: Final = 256
-"""Different resource names in the roll-ups of all clusters of a shard."""
+RESOURCES: Final = 256
+"""Different resource names in one roll-up, or in a node report."""
 REQUIREMENTS: Final = 64
 VALUES: Final = 4_096
 """Values of all requirements of one row."""
@@ -26,8 +26,7 @@ AMOUNTS: Final = 10_000_000
 
 DOCUMENTED: Final = {
     "rows of a roll-up": ROWS,
-    "resource names of a roll-up": RESOURCES,
-    "resource names of all roll-ups of a shard": RESOURCES_OF_ALL,
+    "resource names of a roll-up or of a node report": RESOURCES,
     "requirements of a row": REQUIREMENTS,
     "values of the requirements of a row": VALUES,
     "topology spreads of a row": SPREADS,
@@ -35,6 +34,8 @@ DOCUMENTED: Final = {
     "bytes of a key, a value, a resource name or a quantity": TEXT_BYTES,
     "bytes of a group": GROUP_BYTES,
     "rows times resource names of a roll-up": AMOUNTS,
+    "columns for names that a cluster's nodes have and no machine publishes": NAMES_OF_CLUSTER,
+    "columns for such names of all clusters": NAMES_OF_ALL,
 }
 
 

@@ -8,12 +8,13 @@ the fingerprint agree on it. Counted demand is told per unit too, because units 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
 
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.rows import PLAIN
 from bigfleet.engine.outcome.shortfall import ShortfallBatch
 from bigfleet.engine.results import UnmetReason
@@ -52,6 +53,8 @@ class Short:
 
 # One cluster can have a hundred thousand profiles that nobody can serve, and this is made in every step.
 TOLD = 10_000
+# Names of one shortfall that are told, of those that no machine here has; the needs themselves name them all.
+NAMES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +88,20 @@ def shorts(table: Rows[Shortfall] | Shorts, most: int = TOLD) -> Shorts:
 
 def _listed(rows: Iterable[Shortfall]) -> list[Short]:
     found: dict[tuple[str, str], Short] = {}
+    deficit: dict[tuple[str, str], dict[str, int]] = {}
     for row in rows:
         key = row.key
         place = (key.fingerprint, key.min_unit if row.units else "")
+        mine = deficit.setdefault(place, {})
+        for name, amount in row.deficit.items():
+            mine[name] = mine.get(name, 0) + amount
         known = found.get(place)
         found[place] = Short(
             key.fingerprint,
             key.cluster if known is None or known.cluster == key.cluster else "",
             key.group if known is None or known.group == key.group else "",
             row.priority,
-            row.deficit if known is None else known.deficit + row.deficit,
+            row.deficit,
             row.since if known is None else min(known.since, row.since),
             row.age if known is None else max(known.age, row.age),
             row.escalated or (known is not None and known.escalated),
@@ -105,7 +112,10 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
             row.coming + (0 if known is None else known.coming),
             row.cause if known is None or known.since > row.since else known.cause,
         )
-    return list(found.values())
+    return [
+        replace(each, deficit=Resources(deficit[place], limit=2**63)) if each.rows > 1 else each
+        for place, each in found.items()
+    ]
 
 
 def _of_batch(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
@@ -135,6 +145,7 @@ def _columns(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
     np.minimum.at(since, which, w.parts.since[batch.part])
     deficit = np.zeros((count, w.parts.rest.shape[1]), np.int64)
     np.add.at(deficit, which, w.parts.rest[batch.part])
+    odd = _odd_names(batch, which, deficit)
     rows = np.bincount(which, minlength=count)
     constrained = np.bincount(which, w.e.kind[batch.entry] != PLAIN, count) > 0
     cluster = _agreed(w.e.cluster[batch.entry], which, one)
@@ -153,7 +164,7 @@ def _columns(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
                 "" if cluster[index] < 0 else needs.clusters[int(cluster[index])],
                 "" if group[index] < 0 else texts[int(group[index])],
                 int(w.p.priority[profile[one[index]]]),
-                needs.amounts(deficit[index]),
+                _both(needs.amounts(deficit[index]), odd.get(index)),
                 begun,
                 (now - begun) // policy.cycle_ns + 1,
                 now - begun >= policy.escalate_after_ns,
@@ -162,6 +173,25 @@ def _columns(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
             )
         )
     return found, count
+
+
+def _odd_names(batch: ShortfallBatch, which: NDArray[np.intp], deficit: NDArray[np.int64]) -> dict[int, Resources]:
+    """What is missing of names that share a column, and out of that column: what it says does not add up."""
+    needs, rest = batch.needs, batch.needs.current.parts.rest
+    column = needs.catalog.resource(ODD)
+    if column < 0:
+        return {}
+    deficit[:, column] = 0
+    found: dict[int, dict[str, int]] = {}
+    for at in np.nonzero(rest[batch.part, column])[0].tolist():
+        mine = found.setdefault(int(which[at]), {})
+        for name, amount in needs.catalog.odd.pairs(int(rest[batch.part[at], column])):
+            mine[name] = mine.get(name, 0) + amount
+    return {index: Resources(dict(sorted(mine.items())[:NAMES]), limit=2**63) for index, mine in found.items()}
+
+
+def _both(one: Resources, other: Resources | None) -> Resources:
+    return one if other is None else Resources({**dict(one.items()), **dict(other.items())}, limit=2**63)
 
 
 def _agreed(column: NDArray[np.int32], which: NDArray[np.intp], one: NDArray[np.int64]) -> NDArray[np.int64]:

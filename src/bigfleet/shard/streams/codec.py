@@ -20,6 +20,7 @@ from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.session import AckOutcome, DrainOutcome
 from bigfleet.operator.need_codec import requirements_to_wire
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.contract import limits
 from bigfleet.shard.streams.rollup_codec import RawRollup, raw_body, raw_rollup
 from bigfleet.wire import provider_pb2, shard_pb2
 
@@ -135,6 +136,8 @@ def node_reported(session: int, node: shard_pb2.NodeReport) -> ev.NodeReported:
 
 
 def _amounts(quantities: Mapping[str, str], *, round_up: bool) -> tuple[tuple[str, int], ...]:
+    if len(quantities) > limits.RESOURCES:
+        raise ResourceError(limits.over("the report names resources", len(quantities), limits.RESOURCES))
     found = []
     for name, text in sorted(quantities.items()):
         amount = to_units(name, text, round_up=round_up)

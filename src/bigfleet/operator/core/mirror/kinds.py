@@ -39,7 +39,7 @@ _FORGOTTEN_KEPT = 1024
 class Fit:
     """A size and a filter: kinds that share both find room in the same places."""
 
-    __slots__ = ("by_domain", "cursor", "filter", "need", "none_since", "stamp")
+    __slots__ = ("by_domain", "cursor", "filter", "most", "most_stamp", "need", "none_since", "stamp")
 
     def __init__(self, need: Need, filter: NodeFilter) -> None:
         self.need = need
@@ -50,6 +50,9 @@ class Fit:
         self.stamp = -1
         self.cursor = 0
         self.by_domain: dict[str, dict[str, list[Node]]] = {}
+        # And how many find room in all, once somebody asked in that pass.
+        self.most_stamp = -1
+        self.most = 0
 
 
 class Kind:

@@ -21,6 +21,8 @@ from bigfleet.operator.core.mirror.order import fill
 
 THRESHOLDS = (0.90, 0.75, 0.60, 0.45, 0.30, 0.15)
 HYSTERESIS = 0.03
+_CLEARLY_BELOW = tuple(threshold - HYSTERESIS for threshold in THRESHOLDS)
+_CLEARLY_ABOVE = tuple(threshold + HYSTERESIS for threshold in THRESHOLDS)
 WITHOUT_SERVICES = 0.5
 INTERVAL = 30 * SECOND
 # Soft taints of a node that is to be spared, on top of its level: one more than the emptiest of the others has.
@@ -34,10 +36,18 @@ _SPOT = (CAPACITY_TYPE_LABEL, CapacityType.SPOT.label)
 def level_of(fullness: float, before: int | None) -> int:
     """How many thresholds it lies below; a level only changes when the fill is clearly past its threshold."""
     if before is None:
-        return sum(fullness < threshold for threshold in THRESHOLDS)
-    least = sum(fullness < threshold - HYSTERESIS for threshold in THRESHOLDS)
-    most = sum(fullness < threshold + HYSTERESIS for threshold in THRESHOLDS)
-    return min(max(before, least), most)
+        return _below(fullness, THRESHOLDS)
+    return min(max(before, _below(fullness, _CLEARLY_BELOW)), _below(fullness, _CLEARLY_ABOVE))
+
+
+def _below(fullness: float, thresholds: tuple[float, ...]) -> int:
+    """How many of them it lies below; the highest comes first."""
+    count = 0
+    for threshold in thresholds:
+        if fullness >= threshold:
+            break
+        count += 1
+    return count
 
 
 class Levels:
@@ -60,16 +70,17 @@ class Levels:
         """Nodes whose level changes now, those furthest from their level first: nodes to be spared when they are first
         seen, the others every so often."""
         ours = [node for node in nodes if node.ours]
+        places = [place for name, place in self._dimensions.places.items() if is_device(name)]
         risky = self._firm_last and any(map(_interruptible, ours))
         if now < self._due:
-            spared = {node.name: self._spared(node, risky) for node in ours if node.name not in self._told}
+            spared = {node.name: _spared(node, places, risky) for node in ours if node.name not in self._told}
             new = [node for node in ours if spared.get(node.name)]
             found = [(name, level_of(fullness, None) + spared[name]) for name, fullness in self._counted(new)]
             self._told.update(found)
             return found
         self._due = now + self._interval
         self._apart = any(_serves(node) for node in ours)
-        spared = {node.name: self._spared(node, risky) for node in ours}
+        spared = {node.name: _spared(node, places, risky) for node in ours}
         wanted = {}
         for name, fullness in self._counted(ours):
             before = self._told.get(name)
@@ -82,12 +93,6 @@ class Levels:
         self._told = known
         return [(name, wanted[name]) for name in changed]
 
-    def _spared(self, node: Node, risky: bool) -> int:
-        return SPARED * (self._has_devices(node) + (risky and not _interruptible(node)))
-
-    def _has_devices(self, node: Node) -> bool:
-        return any(node.total[place] > 0 for name, place in self._dimensions.places.items() if is_device(name))
-
     def _counted(self, nodes: Iterable[Node]) -> Iterator[tuple[str, float]]:
         """Names, and how full each counts as."""
         for node in nodes:
@@ -97,6 +102,12 @@ class Levels:
 
 def _interruptible(node: Node) -> bool:
     return _SPOT in node.facts.labels
+
+
+def _spared(node: Node, devices: list[int], risky: bool) -> int:
+    """Soft taints of a node that is to be spared; `devices` are the places of those there are."""
+    has_devices = any(node.total[place] > 0 for place in devices)
+    return SPARED * (has_devices + (risky and not _interruptible(node)))
 
 
 def _serves(node: Node) -> bool:

@@ -17,7 +17,7 @@ from bigfleet.operator.core.mirror.facts import Delta
 from bigfleet.operator.core.mirror.levels import INTERVAL, Levels
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.order import Order
-from bigfleet.operator.core.mirror.placing import Placing
+from bigfleet.operator.core.mirror.placing import Guest, Placing
 from bigfleet.operator.core.mirror.removable import removable_nodes
 from bigfleet.operator.core.mirror.reports import NodeReport, Reports
 from bigfleet.operator.core.mirror.waiting import STUCK_AFTER, Outcome, home_of, place_waiting
@@ -54,12 +54,17 @@ class Mirror:
         self._stuck_at: int | None = None
         self._now = 0
         self._settled = True
+        # Whether pods or nodes changed since the last look, and who the guests of that one were.
+        self._changed = True
+        self._guests: tuple[Guest, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------------- in
 
     def apply(self, deltas: Iterable[Delta]) -> None:
-        self._books.apply(deltas)
+        told = list(deltas)
+        self._books.apply(told)
         self._settled = False
+        self._changed = self._changed or bool(told)
 
     def lost(self, machine: str) -> None:
         """The provider lost it: its pods need another node, whatever Kubernetes believes."""
@@ -67,7 +72,7 @@ class Mirror:
         if node is not None and not node.lost:
             node.lost = True
             self._books.set_away(node, True)
-            self._settled = False
+            self._settled, self._changed = False, True
 
     def told(self, machine: str, under_way: Resources | None) -> None:
         """The shard says that a machine with so much is on its way to this cluster, or that it is not."""
@@ -87,7 +92,11 @@ class Mirror:
         self._begin()
         outcome = place_waiting(books, self._placing, now)
         hosts = self._placing.hosts()
-        removable = removable_nodes(books, self._placing, self._order)
+        guests = self._placing.guests()
+        removable = self._reports.removable
+        if self._changed or guests != self._guests:
+            removable = removable_nodes(books, self._placing, self._order)
+        self._changed, self._guests = False, guests
         self._placing.undo()
         self.version += 1
         self._reports.touched |= books.touched
@@ -191,7 +200,7 @@ class Mirror:
     def _set_draining(self, node: Node, on: bool) -> None:
         node.draining = on
         self._books.set_away(node, self._is_away(node, self._lost()))
-        self._settled = False
+        self._settled, self._changed = False, True
 
     def _lost(self) -> int:
         return sum(1 for each in self._books.nodes.values() if each.lost)
@@ -211,6 +220,7 @@ class Mirror:
             away = self._is_away(node, lost)
             if away != node.away:
                 books.set_away(node, away)
+                self._changed = True
 
     def _begin(self) -> None:
         self._order.begin(self._books.touched, self._books.gained.values())

@@ -28,8 +28,13 @@ def fill(node: Node, dimensions: Dimensions) -> float:
     gpu = places.get(GPU)
     if gpu is not None and total[gpu] > 0:
         return 1 - free[gpu] / total[gpu]
-    shares = [1 - free[p] / total[p] for name in ("cpu", "memory") if (p := places.get(name)) and total[p] > 0]
-    return sum(shares) / len(shares) if shares else 0.0
+    cpu, memory = places["cpu"], places["memory"]
+    if total[cpu] > 0 and total[memory] > 0:
+        return ((1 - free[cpu] / total[cpu]) + (1 - free[memory] / total[memory])) / 2
+    for place in (cpu, memory):
+        if total[place] > 0:
+            return 1 - free[place] / total[place]
+    return 0.0
 
 
 class Order:

@@ -50,17 +50,24 @@ def _attracts(kind: Kind, node: Node) -> bool:
     return all(itself and not each.by_domain for each, itself in kind.affinity)
 
 
+# Pods of one kind that the mirror has put on a node.
+Guest = tuple[Kind, Node, int]
+
+
 class Placing:
     """Guests of one pass."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._put: list[tuple[Kind, Node, int]] = []
+        self._put: list[Guest] = []
         # While something is tried out, room that seems gone may come back.
         self._trying = False
 
     def mark(self) -> int:
         return len(self._put)
+
+    def guests(self) -> tuple[Guest, ...]:
+        return tuple(self._put)
 
     def hosts(self) -> dict[str, int]:
         """Nodes with guests, and the highest priority among those."""
@@ -109,6 +116,17 @@ class Placing:
     def tried(self, mark: int) -> None:
         self.undo(mark)
         self._trying = False
+
+    def most(self, kind: Kind, apart_from: Node) -> int:
+        """No more pods of this kind than that find room elsewhere; ask before anything is tried out."""
+        fit = kind.fit
+        if fit.most_stamp != self._order.stamp:
+            need, walk = fit.need, fit.filter.walk
+            fit.most_stamp = self._order.stamp
+            fit.most = sum([node.room(need) for node in walk[fit.cursor :] if node.open])
+        if apart_from.open and apart_from in fit.filter.nodes:
+            return fit.most - apart_from.room(fit.need)
+        return fit.most
 
     def place(self, kind: Kind, count: int, *, apart_from: Node | None = None) -> int:
         """Put up to so many pods somewhere; how many found room."""

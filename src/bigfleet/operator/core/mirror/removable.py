@@ -113,7 +113,9 @@ def _plan(node: Node, epoch: int) -> Plan:
 
 def _all_move(books: Books, placing: Placing, node: Node, movers: list[tuple[Kind, int]]) -> bool:
     mark = placing.try_out(movers)
-    moved = all(_moves(books, placing, node, *each) for each in movers)
+    moved = False
+    if all(placing.most(kind, node) >= count for kind, count in movers):
+        moved = all(_moves(books, placing, node, *each) for each in movers)
     placing.tried(mark)
     return moved
 

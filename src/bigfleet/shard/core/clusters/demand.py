@@ -18,7 +18,6 @@ from bigfleet.engine.results import NeedKey, RollupOutcome
 from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract.events import JournalState, RollupReceived
-from bigfleet.shard.contract.limits import RESOURCES_OF_ALL, over
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.clusters.parts import Part, Parts
 from bigfleet.shard.core.clusters.placement import Placement
@@ -102,8 +101,6 @@ class Demand:
         self._bound_elsewhere: frozenset[str] = frozenset()
         # Clusters without a stream → since when; and those the engine has still to forget.
         self._away: dict[str, int] = {}
-        # Resources that accepted roll-ups name, and maybe some that they named.
-        self._names: set[str] = set()
         self._forgotten: tuple[str, ...] = ()
         self._left_over = False
 
@@ -118,26 +115,8 @@ class Demand:
             self._refuse(session, event.timestamp, event.error)
         elif event.unchanged:
             self._repeat(session, event.timestamp, event.mirror_version)
-        elif event.rollup is not None and (problem := self._too_many_resources(event.rollup)):
-            self._refuse(session, event.timestamp, problem)
         elif event.rollup is not None:
             self._submit(session, Submitted(event.rollup, event.timestamp, session.id))
-
-    def _too_many_resources(self, rollup: Rollup) -> str:
-        """Names of resources are columns for everybody: those of all clusters together are limited, in a sentence."""
-        if self._names.issuperset(rollup.resources):
-            return ""
-        others = [known.rollup for name, known in self.clusters.items() if name != rollup.cluster and known.rollup]
-        waiting = [each.rollup for name, each in (*self._waiting.items(), *self._running.items())]
-        names: set[str] = set()
-        for each in (*others, *waiting, *self._held.values()):
-            if each.cluster != rollup.cluster:
-                names.update(each.resources)
-        names.update(rollup.resources)
-        if len(names) > RESOURCES_OF_ALL:
-            return over("with it, this shard's clusters name resources:", len(names), RESOURCES_OF_ALL)
-        self._names = names
-        return ""
 
     def connect(self, session: Session) -> None:
         if self._placement.speaks_of_it(session):
