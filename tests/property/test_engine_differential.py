@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigfleet.engine.counted import belief
 from tests.strategies.differential import disagreement, is_placed
 from tests.strategies.fleets import Size
 
@@ -43,6 +44,15 @@ def test_engine_agrees_with_the_oracle_on_fixed_seeds(block: int) -> None:
     others two thousand."""
     for seed in range(block * 100, block * 100 + 100):
         assert disagreement(seed, Size(machines=32, rows=8, steps=6), placed=is_placed(seed)) is None
+
+
+def test_engine_agrees_with_the_oracle_when_belief_remembers_one_kind_of_part_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Small fleets never have too many kinds to remember; here every second one is."""
+    monkeypatch.setattr(belief, "_KINDS", 1)
+    for seed in range(2_000, 2_100):
+        assert disagreement(seed, Size(machines=32, rows=8, steps=4), placed=True) is None
 
 
 @pytest.mark.parametrize("block", range(4))

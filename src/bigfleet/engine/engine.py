@@ -468,11 +468,10 @@ class Engine:
                     w, v = self._preempt_sums(w, v, r, terms, kernel, order, chosen, first, last, domains)
                     continue
                 assert counted is not None
-                for turn in turns[first:last].tolist():
-                    if kernel is take_draining:
-                        counted.await_draining(w, v, turn)
-                    elif counted.lacks(turn):
-                        v = counted.choose_victims(w, v, r, terms, turn)
+                if kernel is take_draining:
+                    counted.await_draining(w, v, first, last)
+                else:
+                    v = counted.choose_victims(w, v, r, terms, first, last)
         self._bench.victims, self._bench.ranked = v, r
         return w
 

@@ -24,8 +24,9 @@ COMING, SCARCE, SERVE, LEFTOVERS, DROP, FINISH, DRAINING, VICTIMS, LOTS = range(
 def act(
     w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, what: int, first: int, last: int
 ) -> int:
-    """Does it for the turns `first .. last` (DROP: for those of the purchases `again`; DRAINING, VICTIMS and LOTS: for
-    turn `first`). Returns how far it came before a column was full; LOTS: how many lots hold a unit."""
+    """Does it for the turns `first .. last` (DROP: for those of the purchases `again`; DRAINING and VICTIMS: for those
+    of `short`; LOTS: for turn `first`). Returns how far it came before a column was full; LOTS: how many lots hold a
+    unit."""
     if what == COMING:
         return place_on_coming(w, b, rules, first, last)
     if what == SERVE:
@@ -34,14 +35,14 @@ def act(
         return place_leftovers(w, b, rules, first, last)
     if what == DROP:
         return drop_superfluous(w, b, rules, first, last)
+    if what == DRAINING:
+        return await_draining(w, b, v, rules, first, last)
+    if what == VICTIMS:
+        return choose_victims(w, b, v, r, weights, rules, first, last)
     if what == SCARCE:
         find_scarce(w, b, rules, last)
     elif what == FINISH:
         finish_assign(w, b, last)
-    elif what == DRAINING:
-        await_draining(w, b, v, rules, first)
-    elif what == VICTIMS:
-        choose_victims(w, b, v, r, weights, rules, first)
     elif what == LOTS:
         return usable(w, b, rules, first, b.t.first[first], ALL, -1, -1)
     return last

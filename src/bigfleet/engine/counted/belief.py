@@ -8,6 +8,7 @@ from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import SPREAD
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
+from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.nodes.reports import Reports, is_seen
 from bigfleet.engine.nodes.seen import Seen, micro
 from bigfleet.engine.nodes.sessions import Sessions
@@ -15,12 +16,42 @@ from bigfleet.engine.nodes.sessions import Sessions
 _MANY = 4611686018427387904
 # Ten or eleven times as much still fits.
 _SATURATED = 576460752303423488
+# How many kinds of parts are remembered at a time, and how many classes for all of them.
+_KINDS = 1024
+_CLASSES = 8192
+# Places in `meta`.
+_USED = 0
+
+
+@view
+class Choices(View):
+    """What parts of one kind (profile, unit, whether they spread and share machines) may be held on: `fits` units on a
+    machine for `price`. `table` finds a kind by its hash, `entry` and `part` are the first of it, and its choices are
+    `first[kind] .. first[kind + 1]`; none of them is dearer than another that holds more."""
+
+    table: I4
+    entry: I4
+    part: I4
+    first: I4
+    fits: I8
+    price: I8
+    meta: I8
+
+
+def no_choices(classes: int) -> Choices:
+    """Nothing is known yet."""
+    size = max(_CLASSES, classes)
+    return Choices(
+        table=np.full(2 * _KINDS, -1, np.int32), entry=np.empty(_KINDS, np.int32), part=np.empty(_KINDS, np.int32),
+        first=np.zeros(_KINDS + 1, np.int32), fits=np.empty(size, np.int64), price=np.empty(size, np.int64),
+        meta=np.zeros(1, np.int64),
+    )  # fmt: skip
 
 
 @kernel
 def doubt(
     w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, alive: U1, with_pods: U1, classes: int, pods: int,
-    odd: int, risk_limit: float, single: U1, which: I4, count: int, believed: U1,
+    odd: int, risk_limit: float, single: U1, known: Choices, which: I4, count: int, believed: U1,
 ) -> None:  # fmt: skip
     """Tells which of the clusters are believed: what of them is suspect costs no more than what their rows need.
     `single` marks rows of which a machine holds one unit at most."""
@@ -34,7 +65,8 @@ def doubt(
             fresh = 0
             for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
                 for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-                    fresh += _fresh_price(w, alive, with_pods, classes, pods, risk_limit, single, entry, part)
+                    kind = _kind_of(w, alive, with_pods, classes, pods, risk_limit, single, known, entry, part)
+                    fresh += _fresh_price(known, kind, w.rows.count[w.parts.row[part]])
                 if fresh >= suspect:
                     break
             believed[i] = suspect <= fresh
@@ -113,17 +145,73 @@ def part_value(w: World, alive: U1, with_pods: U1, classes: int, pods: int, entr
 
 
 @inner
-def _fresh_price(
-    w: World, alive: U1, with_pods: U1, classes: int, pods: int, risk_limit: float, single: U1, entry: int, part: int
-) -> int:
-    """What it costs to hold all units of a part on the cheapest class."""
+def _fresh_price(known: Choices, kind: int, count: int) -> int:
+    """What it costs to hold so many units on the cheapest class."""
+    best = -1
+    for i in range(known.first[kind], known.first[kind + 1]):
+        price = (count + known.fits[i] - 1) // known.fits[i] * known.price[i]
+        if best < 0 or price < best:
+            best = price
+    return max(0, best)
+
+
+@inner
+def _kind_of(
+    w: World, alive: U1, with_pods: U1, classes: int, pods: int, risk_limit: float, single: U1, known: Choices,
+    entry: int, part: int,
+) -> int:  # fmt: skip
+    """The kind of a part; what it may be held on is found out when it is met first."""
+    hashed = int(w.e.prof[entry]) % 65521
+    for d in range(w.parts.unit.shape[1]):
+        hashed = (hashed * 31 + int(w.parts.unit[part, d] % 65521)) % 65521
+    at = hashed % len(known.table)
+    while known.table[at] >= 0:
+        kind = known.table[at]
+        if _are_alike(w, single, entry, part, known.entry[kind], known.part[kind]):
+            return int(kind)
+        at = (at + 1) % len(known.table)
+    kind = known.meta[_USED]
+    if kind == len(known.entry) or known.first[kind] + classes > len(known.fits):
+        # Too many to remember: they are forgotten together.
+        known.table[:] = -1
+        kind = 0
+        at = hashed % len(known.table)
+    known.table[at] = kind
+    known.entry[kind] = entry
+    known.part[kind] = part
+    known.meta[_USED] = kind + 1
+    _find_choices(w, alive, with_pods, classes, pods, risk_limit, single, known, kind)
+    return int(kind)
+
+
+@inner
+def _are_alike(w: World, single: U1, entry: int, part: int, other: int, others: int) -> bool:
+    if (
+        w.e.prof[entry] != w.e.prof[other]
+        or (w.e.kind[entry] == SPREAD) != (w.e.kind[other] == SPREAD)
+        or single[w.parts.row[part]] != single[w.parts.row[others]]
+    ):
+        return False
+    for d in range(w.parts.unit.shape[1]):
+        if w.parts.unit[part, d] != w.parts.unit[others, d]:
+            return False
+    return True
+
+
+@inner
+def _find_choices(
+    w: World, alive: U1, with_pods: U1, classes: int, pods: int, risk_limit: float, single: U1, known: Choices,
+    kind: int,
+) -> None:  # fmt: skip
+    """Of classes that hold the part, those that are cheapest for some count."""
+    entry = known.entry[kind]
+    part = known.part[kind]
     prof = w.e.prof[entry]
     con = w.p.con[prof]
     key = w.p.spread[prof] if w.e.kind[entry] == SPREAD else -1
     dollars = w.p.told_dollars[prof]
     value = part_value(w, alive, with_pods, classes, pods, entry, part)
-    best = -1
-    count = w.rows.count[w.parts.row[part]]
+    known.first[kind + 1] = known.first[kind]
     for cls in range(classes):
         if alive[cls] == 0 or w.match[con, cls] == 0 or (key >= 0 and w.k.dom[cls, key] < 0):
             continue
@@ -134,10 +222,26 @@ def _fresh_price(
         if most > 0:
             if single[w.parts.row[part]] != 0:
                 most = 1
-            price = (count + most - 1) // most * micro(w.k.price[cls])
-            if best < 0 or price < best:
-                best = price
-    return max(0, best)
+            _note_choice(known, kind, most, micro(w.k.price[cls]))
+
+
+@inner
+def _note_choice(known: Choices, kind: int, fits: int, price: int) -> None:
+    """Unless another holds as much for no more; those of which that is now true go."""
+    first = known.first[kind]
+    last = known.first[kind + 1]
+    for i in range(first, last):
+        if known.fits[i] >= fits and known.price[i] <= price:
+            return
+    at = first
+    for i in range(first, last):
+        if known.fits[i] > fits or known.price[i] < price:
+            known.fits[at] = known.fits[i]
+            known.price[at] = known.price[i]
+            at += 1
+    known.fits[at] = fits
+    known.price[at] = price
+    known.first[kind + 1] = at + 1
 
 
 @inner

@@ -207,7 +207,7 @@ class Book(View):
     `least_unit`. By tier and constraint set: groups of blocks in `con_group` that match, `con_first .. con_last`. By
     group: its blocks in `group_block`, `group_first .. group_last`, how many of them are scarce, and a class of it. By
     cluster: whether all blocks of a group are `alike` to it; `looked_at` is scratch by offer. `again` are the purchases
-    of the second pass."""
+    of the second pass, `short` the turns that Assign left short and that may preempt."""
 
     t: Turns
     q: Portions
@@ -246,6 +246,7 @@ class Book(View):
     looked_at: I8
     by_tier: I4
     again: I4
+    short: I4
     dropped: I4
     dropped_cell: I4
     money: F8

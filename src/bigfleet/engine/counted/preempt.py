@@ -61,8 +61,18 @@ from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 
 @inner
-def await_draining(w: World, b: Book, v: Victims, rules: PlacementRules, t: int) -> None:
-    """P30 for one turn; gangs take nothing here. `FULL` tells whether it has to go on with more room."""
+def await_draining(w: World, b: Book, v: Victims, rules: PlacementRules, first: int, last: int) -> int:
+    """P30 for the short turns `first .. last`; returns how far it came before a column was full."""
+    for i in range(first, last):
+        _await_draining(w, b, v, rules, b.short[i])
+        if b.meta[FULL] != 0:
+            return i
+    return last
+
+
+@inner
+def _await_draining(w: World, b: Book, v: Victims, rules: PlacementRules, t: int) -> None:
+    """Of one turn; gangs take nothing here."""
     kind = b.t.kind[t]
     if kind == GANG:
         return
@@ -191,8 +201,22 @@ def _put_on_draining(w: World, b: Book, rules: PlacementRules, t: int, q: int, c
 
 
 @inner
-def choose_victims(w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int) -> None:
-    """P32 for one turn. `FULL` tells whether it has to go on with more room."""
+def choose_victims(
+    w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, first: int, last: int
+) -> int:
+    """P32 for those of the short turns `first .. last` that still are; returns how far it came before a column was
+    full."""
+    for i in range(first, last):
+        if not is_done(b, b.short[i]):
+            _choose_victims(w, b, v, r, weights, rules, b.short[i])
+        if b.meta[FULL] != 0:
+            return i
+    return last
+
+
+@inner
+def _choose_victims(w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int) -> None:
+    """Of one turn."""
     kind = b.t.kind[t]
     if kind == GANG:
         _assemble_somewhere(w, b, v, r, weights, rules, t)

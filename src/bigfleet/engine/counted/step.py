@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.counted.acting import COMING, DRAINING, DROP, FINISH, LEFTOVERS, LOTS, SCARCE, SERVE, VICTIMS, act
-from bigfleet.engine.counted.belief import doubt
+from bigfleet.engine.counted.belief import doubt, no_choices
 from bigfleet.engine.counted.book import (
     BUY,
     DROPPED,
-    FULL,
     LOOSE,
     MOST_TOKENS,
     PAID_DRAINING,
@@ -168,7 +167,7 @@ class CountedStep:
             con_first=np.zeros((1, 1), np.int32), con_last=np.zeros((1, 1), np.int32), con_group=zeros(1),
             group_first=zeros(1), group_last=zeros(1), group_block=zeros(1), group_scarce=zeros(1),
             group_class=zeros(1), alike=np.zeros(1, np.uint8), looked_at=np.zeros(1, np.int64),
-            again=zeros(1), reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8),
+            again=zeros(1), short=zeros(1), reopen=np.full(len(w.c.start), -1, np.int32), by_tier=zeros(8),
             dropped=zeros(bought), dropped_cell=zeros(bought),
             money=np.zeros(4), meta=np.zeros(32, np.int64),
         )  # fmt: skip
@@ -219,8 +218,8 @@ class CountedStep:
             recount(nodes.r, nodes.s, fleet.v, w.cells, w.k.price, nodes.seen)
             doubt(
                 w, nodes.r, nodes.s, nodes.seen, fleet.v, kinds.alive, kinds.pods, catalog.class_count,
-                catalog.resource("pods"), catalog.resource(ODD), policy.placement.risk_limit, single, which, len(which),
-                believed,
+                catalog.resource("pods"), catalog.resource(ODD), policy.placement.risk_limit, single,
+                no_choices(catalog.class_count), which, len(which), believed,
             )  # fmt: skip
         return dict(zip(which.tolist(), believed.astype(bool).tolist(), strict=True))
 
@@ -360,22 +359,23 @@ class CountedStep:
         count = len(self.entries)
         lacking = np.empty(count, np.uint8)
         find_short(self.book, count, lacking)
-        return np.nonzero((lacking != 0) & (self.book.t.able[:count] != 0))[0]
+        found = np.nonzero((lacking != 0) & (self.book.t.able[:count] != 0))[0]
+        self.book = self.book._replace(short=found.astype(np.int32) if len(found) else zeros(1))
+        return found
 
-    def await_draining(self, w: World, v: Victims, turn: int) -> None:
+    def await_draining(self, w: World, v: Victims, first: int, last: int) -> None:
+        """Of the turns that are short the `first .. last`."""
         self._victims = v
-        self._act(w, DRAINING, turn, turn)
-        while self.book.meta[FULL]:
-            self.book = enlarged(self.book)
-            self._act(w, DRAINING, turn, turn)
+        self._run(w, DRAINING, last, first)
 
-    def choose_victims(self, w: World, v: Victims, r: Ranked, weights: Weights, turn: int) -> Victims:
-        """Victims of one turn; the column of takes may have grown."""
+    def choose_victims(self, w: World, v: Victims, r: Ranked, weights: Weights, first: int, last: int) -> Victims:
+        """Victims of the short turns `first .. last`; the column of takes may have grown."""
         self._victims, self._ranked, self._weights = v, r, weights
-        self._act(w, VICTIMS, turn, turn)
-        while self.book.meta[FULL]:
-            self.book, self._victims = enlarged(self.book), more_takes(self._victims)
-            self._act(w, VICTIMS, turn, turn)
+        at = first
+        while at < last:
+            at = self._act(w, VICTIMS, at, last)
+            if at < last:
+                self.book, self._victims = enlarged(self.book), more_takes(self._victims)
         return self._victims
 
     def has_lots(self, w: World, turn: int) -> bool:
@@ -460,13 +460,6 @@ class CountedStep:
         short = np.zeros(len(w.c.start), np.uint8)
         short[b.t.cluster[:count][lacking != 0]] = 1
         return short
-
-    def lacks(self, turn: int) -> bool:
-        """Whether something of a turn was not found; a gang that no host may hold has no portion and lacks all."""
-        q, first, n = self.book.q, int(self.book.t.first[turn]), int(self.book.t.n[turn])
-        mine = slice(first, first + n)
-        found = q.coming[mine] + q.acquired[mine] + q.awaiting[mine]
-        return n == 0 or bool((q.stranded[mine] > found).any())
 
     @property
     def dropped(self) -> NDArray[np.int32]:

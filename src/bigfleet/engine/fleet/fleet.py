@@ -41,7 +41,7 @@ from bigfleet.engine.fleet.placing import (
     rename,
     unplace,
 )
-from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, grown, made, owned, room
+from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, given_back, grown, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
@@ -109,7 +109,7 @@ class Fleet:
         records = self._read(batch)
         self.on_classes()
         self._batch += 1
-        self._work.meta[CHANGED] = 0
+        self._forget_changed(len(batch))
         rejects = 0
         for first in range(0, len(batch), SLICE):
             last = min(len(batch), first + SLICE)
@@ -350,9 +350,16 @@ class Fleet:
                 slot=grown(work.slot, records),
                 special=grown(work.special, records),
                 timed=grown(work.timed, timed),
-                gone=grown(work.gone, gone),
-                changed=grown(work.changed, room(len(work.changed), changed)),
+                gone=grown(work.gone, gone, used=int(work.meta[GONE])),
+                changed=grown(work.changed, room(len(work.changed), changed), used=int(work.meta[CHANGED])),
             )
+
+    def _forget_changed(self, records: int) -> None:
+        """Before a batch of so many: nothing has changed yet."""
+        last = int(self._work.meta[CHANGED])
+        self._work.meta[CHANGED] = 0
+        if records * 8 < last:
+            self._work = self._work._replace(changed=given_back(self._work.changed, last, 0))
 
     def _keys(self) -> Keys:
         c, stamps = self.catalog, self.catalog.stamps

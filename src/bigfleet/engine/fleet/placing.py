@@ -58,7 +58,7 @@ class Slots(View):
     deadline: I8
     idle_since: I8
     excess_since: I8
-    excess_mark: I8
+    excess_mark: I4
     cell: I4
     place: I4
     seen: I4

@@ -50,8 +50,9 @@ class IdStore:
         if slots > len(v.off):
             slots = room(len(v.off), slots)
             v = v._replace(
-                off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots), free=grown(v.free, slots)
-            )
+                off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots),
+                free=grown(v.free, slots, used=meta[FREE]),
+            )  # fmt: skip
         if meta[BYTES] + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
             v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))

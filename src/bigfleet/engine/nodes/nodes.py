@@ -18,7 +18,7 @@ from bigfleet.engine.batches import DemandBatch
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.fleet.fleet import Fleet
-from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, grown, made, owned, room, widened
+from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, given_back, grown, made, owned, room, widened
 from bigfleet.engine.kernels.ids import USED
 from bigfleet.engine.nodes.loads import LoadTable
 from bigfleet.engine.nodes.receiving import follow, forget_reports, look_again, receive, settle_young
@@ -62,6 +62,8 @@ class Nodes:
         self.loads = LoadTable()
         self.r = made(Reports, 0)._replace(meta=np.zeros(8, np.int64))
         self._heard = False
+        # How long lists have been since their memory was given back.
+        self._longest = {"young": 0, "again": 0}
         # Runs of emptiness are counted by steps: one goes on if the node is reported again in the step that forgot it.
         self._emptied: dict[int, int] = {}
         # Names that nodes brought and no machine publishes, by the cluster that reported them first.
@@ -143,6 +145,15 @@ class Nodes:
             look_again(self.r, self.fleet.v, int(self.fleet.ids.v.meta[USED]), turned)
             self._sessions.turned.clear()
         settle_young(self.r, self.s, self.fleet.v)
+        self._give_back_lists()
+
+    def _give_back_lists(self) -> None:
+        """When all nodes are new, all of them are listed."""
+        for name in ("young", "again"):
+            listed = int(self.r.meta[_LISTS[name]])
+            column = given_back(getattr(self.r, name), self._longest[name], listed)
+            self._longest[name] = listed if column is not getattr(self.r, name) else max(self._longest[name], listed)
+            self.r = self.r._replace(**{name: column})
 
     # ---- for readers in Python -------------------------------------------------------------------------------------
 
