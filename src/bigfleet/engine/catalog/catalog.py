@@ -26,7 +26,7 @@ from bigfleet.engine.kernels.texts import TextTable
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.machine import MAX_LABELS
 from bigfleet.model.names import HOSTNAME_LABEL
-from bigfleet.model.penalty import BUCKETS, bucket_dollars
+from bigfleet.model.penalty import BUCKETS, MICRO, bucket_dollars
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import MAX_MACHINE_UNITS, ORDINARY, Resources
@@ -113,6 +113,8 @@ class Catalog:
         self.classes = _empty_classes(1)
         self.matching = Matching(self.texts, self._key_column)
         self.profiles: list[Profile] = []
+        # Those that keep together or spread over a key.
+        self._choosy: list[int] = []
         self._profile_index: dict[str, int] = {}
         self.p = made(Profiles, 16)
         self._precedence = Precedence()
@@ -235,14 +237,15 @@ class Catalog:
         self._bind_profile_keys()
 
     def _bind_profile_keys(self) -> None:
-        for number, profile in enumerate(self.profiles):
-            self.p.same[number] = self._key_column(profile.same.key if profile.same is not None else None)
+        for number in self._choosy:
+            profile = self.profiles[number]
+            if profile.same is not None:
+                self.p.same[number] = self._key_column(profile.same.key)
             spread = _enforced_spread(profile)
-            self.p.spread[number] = NO_KEY if spread is None else self._key_column(spread.topology_key)
+            if spread is not None:
+                self.p.spread[number] = self._key_column(spread.topology_key)
 
-    def _key_column(self, key: str | None) -> int:
-        if key is None:
-            return NO_KEY
+    def _key_column(self, key: str) -> int:
         if key == HOSTNAME_LABEL:
             return HOSTNAME
         # A profile no row uses may name a key that is not live; nothing reads it before `rekey` binds it.
@@ -402,9 +405,10 @@ class Catalog:
         p.interruption[mine] = [each.interruption_bucket for each in added]
         p.reclamation[mine] = [each.reclamation_bucket for each in added]
         p.interruption_dollars[mine] = [_DOLLARS[each.interruption_bucket] for each in added]
-        p.told_dollars[mine] = [each.interruption_dollars for each in added]
+        finer = np.array([each.interruption_microdollars for each in added])
+        p.told_dollars[mine] = np.where(finer > 0, finer / MICRO, p.interruption_dollars[mine])
         p.reclamation_dollars[mine] = [_DOLLARS[each.reclamation_bucket] for each in added]
-        p.con[mine] = [self.matching.intern_con(each) for each in added]
+        p.con[mine] = self.matching.intern_cons(added)
         p.pair[mine] = self.stamps.intern_pairs(texts)
         p.same[mine], p.spread[mine], p.skew[mine] = NO_KEY, NO_KEY, 1
         p.folded[mine] = range(first, last)
@@ -414,11 +418,13 @@ class Catalog:
             same = each.same
             if same is not None:
                 p.same[number] = self._key_column(same.key)
+                self._choosy.append(number)
                 gangs.append(number)
             elif each.spread:
                 spread = _enforced_spread(each)
                 if spread is not None:
                     p.spread[number], p.skew[number] = self._key_column(spread.topology_key), spread.enforced_skew
+                    self._choosy.append(number)
         if gangs:
             # Interning what they fold into may replace the columns.
             folded = self.intern_profiles([_folded(self.profiles[number]) for number in gangs])

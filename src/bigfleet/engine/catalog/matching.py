@@ -6,7 +6,7 @@ anew, everything here about classes is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class _Rules(View):
 class Matching:
     """Owns constraint sets, taint sets and the match matrix."""
 
-    def __init__(self, texts: TextTable, key_column: Callable[[str | None], int]) -> None:
+    def __init__(self, texts: TextTable, key_column: Callable[[str], int]) -> None:
         self.texts = texts
         self._key_column = key_column
         self._taint_sets: list[tuple[Taint, ...]] = []
@@ -96,13 +96,19 @@ class Matching:
                 self._tolerated[number, column] = tolerates(tolerations, taints)
         return number
 
-    def intern_con(self, profile: Profile) -> int:
-        key = (profile.requirements, profile.tolerations)
-        number = self._con_index.setdefault(key, len(self._cons))
-        if number == len(self._cons):
-            self._cons.append(key)
-            self._intern_tolerations(profile.tolerations)
-        return number
+    def intern_cons(self, profiles: Iterable[Profile]) -> list[int]:
+        """Constraint sets of many profiles; a set is hashed once."""
+        cons, number_of = self._cons, self._con_index.setdefault
+        before, found = len(cons), []
+        for profile in profiles:
+            key = (profile.requirements, profile.tolerations)
+            number = number_of(key, len(cons))
+            if number == len(cons):
+                cons.append(key)
+            found.append(number)
+        for tolerations in dict.fromkeys(tolerated for _, tolerated in cons[before:]):
+            self._intern_tolerations(tolerations)
+        return found
 
     def complete(self, classes: Classes, count: int) -> bool:
         """Computes what is missing of the match matrix; True if something was."""

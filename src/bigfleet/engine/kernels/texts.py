@@ -14,6 +14,10 @@ from bigfleet.engine.kernels.ids import bytes_less
 from bigfleet.engine.kernels.jit import I4, I8, U1, inner
 from bigfleet.engine.kernels.view import View, view
 
+# So many bytes of a text are its key, as one number.
+_KEYED = 7
+_WEIGHTS = 256 ** np.arange(_KEYED - 1, -1, -1, dtype=np.int64)
+
 
 @view
 class Texts(View):
@@ -69,7 +73,8 @@ class TextTable:
         v.arena[self._bytes : end] = np.frombuffer(b"".join(data), np.uint8)
         v.off[first:last] = self._bytes + np.cumsum(lengths) - lengths
         v.len[first:last] = lengths
-        v.key[first:last] = [_key(each) for each in data]
+        heads = np.frombuffer(b"".join([each[:_KEYED].ljust(_KEYED, b"\0") for each in data]), np.uint8)
+        v.key[first:last] = heads.reshape(-1, _KEYED).astype(np.int64) @ _WEIGHTS
         self._bytes = end
         self.texts += new
         self.index.update(zip(new, range(first, last), strict=True))
@@ -87,7 +92,7 @@ class TextTable:
 
 
 def _key(data: bytes) -> int:
-    return int.from_bytes(data[:7].ljust(7, b"\0"), "big")
+    return int.from_bytes(data[:_KEYED].ljust(_KEYED, b"\0"), "big")
 
 
 @inner
