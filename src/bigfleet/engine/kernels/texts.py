@@ -66,15 +66,21 @@ class TextTable:
 
     def _add_all(self, new: list[str]) -> None:
         first, last = len(self.texts), len(self.texts) + len(new)
-        data = [text.encode() for text in new]
-        lengths = np.array([len(each) for each in data], np.int64)
+        # Nearly all texts are ASCII, and then the bytes of all of them are made at once.
+        whole = "".join(new)
+        sizes = map(len, new) if whole.isascii() else (len(text.encode()) for text in new)
+        lengths = np.fromiter(sizes, np.int64, len(new))
         end = self._bytes + int(lengths.sum())
         v = self._fitting(last, end)
-        v.arena[self._bytes : end] = np.frombuffer(b"".join(data), np.uint8)
-        v.off[first:last] = self._bytes + np.cumsum(lengths) - lengths
+        v.arena[self._bytes : end] = np.frombuffer(whole.encode(), np.uint8)
+        begins = self._bytes + np.cumsum(lengths) - lengths
+        v.off[first:last] = begins
         v.len[first:last] = lengths
-        heads = np.frombuffer(b"".join([each[:_KEYED].ljust(_KEYED, b"\0") for each in data]), np.uint8)
-        v.key[first:last] = heads.reshape(-1, _KEYED).astype(np.int64) @ _WEIGHTS
+        keys = v.key[first:last]
+        keys[:] = 0
+        for place in range(_KEYED):
+            byte = v.arena[np.minimum(begins + place, end - 1)]
+            keys += np.where(lengths > place, byte, 0) * _WEIGHTS[place]
         self._bytes = end
         self.texts += new
         self.index.update(zip(new, range(first, last), strict=True))
