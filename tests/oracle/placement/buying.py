@@ -232,6 +232,7 @@ class Buying:
     def _riders(self, need: Need) -> list[Need]:
         later = self.needs[self.needs.index(need) + 1 :]
         waiting = [n for n in later if n.cluster == need.cluster and n.plain and n.parts[0].deficit > 0]
+        waiting = [n for n in waiting if self.worth.value(n, n.parts[0]) > 0]
         return waiting[: self.policy.riders]
 
     def _may_ride(self, rider: Need, ride: Portion, head: Unit) -> bool:

@@ -113,6 +113,11 @@ def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, r
                 b.t.next[before] = b.t.next[at]
                 at = b.t.next[at]
                 continue
+            if b.q.value[ride] == 0.0:
+                # Nothing in the fleet holds it.
+                before = at
+                at = b.t.next[at]
+                continue
             seen += 1
             more = min(waiting, fits(b, left, 0, token, ride, cls))
             if more > 0 and open_to(w, b, rules, at, ride, cls) and risk_of(w, b.t.dollars[at], cls) < b.q.value[ride]:
