@@ -67,7 +67,8 @@ class Fleet:
             self._kernel, config, self, self, Engine, mode=Mode.INLINE, rpc=_SOON, session=_SOON, check=False,
             shuffle=None,
         )  # type: ignore[arg-type]  # fmt: skip
-        made = offerings(kinds, world.racks, parts)
+        # Bills are by machine, so no two fleets may have one of the same name.
+        made = offerings(kinds, world.racks, parts, f"f{place}-" if parts > 1 else "")
         for kind, rack, offering in made:
             self._kind_of.update((offering.machine_id(number), (kind, rack)) for number in range(offering.count))
         site.add_provider(catalogue(made, BOOT_S, world.trace.seed))

@@ -35,9 +35,9 @@ def amounts(units: Sequence[int]) -> Resources:
     return Resources({"cpu": int(units[0]), "memory": int(units[1]) * 1024, NAMES[2]: int(units[2])})
 
 
-def offerings(kinds: Kinds, racks: int, parts: int = 1) -> list[tuple[int, int, Offering]]:
+def offerings(kinds: Kinds, racks: int, parts: int = 1, prefix: str = "") -> list[tuple[int, int, Offering]]:
     """(kind, rack, offering); `racks`: machines of a kind in each of them, 0 where nobody asks; `parts`: among how many
-    fleets what is reserved is dealt out."""
+    fleets what is reserved is dealt out; `prefix`: what tells the machines of one fleet from another's."""
     found = []
     for kind in range(len(kinds)):
         limited = bool(kinds.limit[kind] < UNLIMITED)
@@ -48,7 +48,7 @@ def offerings(kinds: Kinds, racks: int, parts: int = 1) -> list[tuple[int, int, 
         for rack in range(RACKS) if racks else [NOBODY]:
             place = "" if rack == NOBODY else f"-r{rack:03}"
             offering = Offering(
-                name=kinds.names[kind].lower().replace(".", "-").replace("/", "-") + place,
+                name=prefix + kinds.names[kind].lower().replace(".", "-").replace("/", "-") + place,
                 instance_type=kinds.names[kind].split("/")[0],
                 capacity_type=market,
                 count=count,

@@ -320,3 +320,16 @@ def test_todays_arithmetic_leaves_pods_without_room_where_sums_lie() -> None:
     other = world_of(trace, kinds)
     judged = other.run(Fleet(other)).outcome()
     assert (judged.purchases, judged.at_rest) == (40, 0)
+
+
+def test_fleets_that_share_nothing_each_pay_for_their_own_machines() -> None:
+    """Two clusters with the same work at the same time cost twice as much as one of them."""
+
+    def dollars(clusters: int) -> float:
+        pods = [{"request": (3000, 1024, 0), "cluster": each, "arrive": 5.0} for each in range(clusters)]
+        trace = dataclasses.replace(trace_of(*pods, horizon=HOUR), clusters=clusters)
+        world = world_of(trace)
+        return world.run(Fleet(world, shared=False)).outcome().machines
+
+    # Boots are drawn for each machine, so that only minutes of a price differ.
+    assert dollars(2) == pytest.approx(2 * dollars(1), rel=0.05)
