@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from bigfleet.wire import capacity_pb2 as cap
-from tools.attacks.cloud import IDLE, cloud
+from tools.attacks.cloud import IDLE, Cloud, cloud
 from tools.attacks.cluster import clusters, row
 from tools.attacks.stage import Outcome, Shard, Stage, came, limit_files, limit_memory, running
 
@@ -205,11 +205,7 @@ async def certificates(stage: Stage) -> Outcome:
     _issued(stage.folder / "leaf", authority, seconds=25)
     (stage.folder / "leaf.key").chmod(0o644)
     async with cloud() as made:
-        made.offer("m", 2, state=IDLE)
-        files = {f"tls_{name}": str(stage.folder / file) for name, file in (("cert", "leaf.pem"), ("key", "leaf.key"))}
-        shard = stage.shard({"p1": made.address}, **files, tls_ca=str(stage.folder / "ca.pem"))
-        shard.program.start()
-        up = await came(lambda: asyncio.to_thread(lambda: shard.page("/healthz")[0] == 200), 60)
+        shard, up = await _started_with_leaf(stage, made)
         metric = await asyncio.to_thread(shard.page, "/metrics")
         has = "certificate_expiry_seconds" in metric[1]
         await asyncio.sleep(30)
@@ -230,11 +226,7 @@ async def certificates_of_garbage(stage: Stage) -> Outcome:
     _issued(stage.folder / "leaf", authority, seconds=86_400)
     leaf = stage.folder / "leaf.pem"
     async with cloud() as made:
-        made.offer("m", 2, state=IDLE)
-        files = {f"tls_{name}": str(stage.folder / file) for name, file in (("cert", "leaf.pem"), ("key", "leaf.key"))}
-        shard = stage.shard({"p1": made.address}, **files, tls_ca=str(stage.folder / "ca.pem"))
-        shard.program.start()
-        up = await came(lambda: asyncio.to_thread(lambda: shard.page("/healthz")[0] == 200), 60)
+        shard, up = await _started_with_leaf(stage, made)
         told = []
         for spoil in (lambda: leaf.write_text("this is no certificate"), leaf.unlink):
             before = len(_lines_about(shard, leaf.name))
@@ -250,6 +242,15 @@ async def certificates_of_garbage(stage: Stage) -> Outcome:
         f"{told[0]} lines about the garbage, {told[1]} about the missing file, "
         f"{'still served' if served else 'nobody can connect any more'}",
     )
+
+
+async def _started_with_leaf(stage: Stage, made: Cloud) -> tuple[Shard, bool]:
+    """A shard that shows the stage's leaf, and whether it came up."""
+    made.offer("m", 2, state=IDLE)
+    files = {f"tls_{name}": str(stage.folder / file) for name, file in (("cert", "leaf.pem"), ("key", "leaf.key"))}
+    shard = stage.shard({"p1": made.address}, **files, tls_ca=str(stage.folder / "ca.pem"))
+    shard.program.start()
+    return shard, await came(lambda: asyncio.to_thread(lambda: shard.page("/healthz")[0] == 200), 60)
 
 
 def _lines_about(shard: Shard, file: str) -> list[str]:

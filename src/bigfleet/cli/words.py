@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
-from bigfleet.model.penalty import MICRO, PINNED, bucket_dollars
+from bigfleet.model.penalty import PINNED, told_dollars
 from bigfleet.model.requirement import Operator
 from bigfleet.model.spread import WhenUnsatisfiable
 from bigfleet.wire import capacity_pb2, shardread_pb2
@@ -195,15 +195,15 @@ def constraints(need: capacity_pb2.CapacityNeed) -> str:
 def penalties(need: capacity_pb2.CapacityNeed) -> str:
     """What disturbing the need costs its owner, as far as they said."""
     told = (
-        ("an interruption", int(need.interruption_penalty_bucket), need.interruption_microdollars / MICRO),
-        ("a reclaim", int(need.reclamation_penalty_bucket), 0.0),
+        ("an interruption", int(need.interruption_penalty_bucket), need.interruption_microdollars),
+        ("a reclaim", int(need.reclamation_penalty_bucket), 0),
     )
     said = []
     for what, bucket, finer in told:
         if bucket == PINNED:
             said.append(f"{what} must not happen")
-        elif bucket_dollars(bucket) > 0:
-            said.append(f"{what} costs up to {dollars(finer or bucket_dollars(bucket))}")
+        elif (most := told_dollars(bucket, finer)) > 0:
+            said.append(f"{what} costs up to {dollars(most)}")
     return ", ".join(said)
 
 

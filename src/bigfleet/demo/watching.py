@@ -16,7 +16,7 @@ from bigfleet.demo.workloads import workload_of
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.billing import ALREADY_PAID, billed_per_hour
 from bigfleet.model.machine import CapacityType, MachineState
-from bigfleet.model.penalty import MICRO, bucket_dollars
+from bigfleet.model.penalty import told_dollars
 from bigfleet.model.resources import Resources
 from bigfleet.wire import shardread_pb2, shardread_pb2_grpc
 
@@ -228,7 +228,7 @@ def _need(view: shardread_pb2.NeedView) -> SeenNeed:
         view.profile_fingerprint,
         need.group,
         need.priority,
-        need.interruption_microdollars / MICRO or bucket_dollars(need.interruption_penalty_bucket),
+        told_dollars(need.interruption_penalty_bucket, need.interruption_microdollars),
         Resources.parse(need.aggregate_resources, round_up=True),
         view.satisfied,
         Resources.parse(view.residual_deficit.resources, round_up=True),

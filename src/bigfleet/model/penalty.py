@@ -54,6 +54,11 @@ def finer_bound(dollars: float) -> int:
     return min((bound for bound in _FINER if dollars * MICRO <= bound), default=0)
 
 
+def told_dollars(bucket: int, microdollars: int) -> float:
+    """What a penalty costs at most: its finer bound where one is told, else the bucket's."""
+    return microdollars / MICRO if microdollars else bucket_dollars(bucket)
+
+
 def _checked(bucket: int) -> int:
     if bucket not in BUCKETS:
         raise ValueError(f"penalty bucket {bucket} is unknown; {UNSPECIFIED} to {PINNED} are accepted")

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from bigfleet.model.names import INSTANCE_TYPE_LABEL
-from bigfleet.model.penalty import BUCKETS, MICRO, PINNED, bucket_dollars
+from bigfleet.model.penalty import BUCKETS, MICRO, PINNED, bucket_dollars, told_dollars
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.model.taint import CONDITION_PREFIX, EFFECTS, TOLERATION_OPERATORS, Toleration
@@ -124,23 +124,25 @@ class Profile:
     @property
     def interruption_dollars(self) -> float:
         """What an interruption costs at most; infinite when pinned."""
-        if self.interruption_microdollars:
-            return self.interruption_microdollars / MICRO
-        return bucket_dollars(self.interruption_bucket)
+        return told_dollars(self.interruption_bucket, self.interruption_microdollars)
 
     @property
     def pinned(self) -> bool:
         """Whether interrupting it is priced as impossible."""
         return self.interruption_bucket == PINNED
 
-    def without_same(self) -> Profile:
-        """The same constraints without co-location."""
-        if self.same is None:
-            return self
+    def with_(
+        self,
+        *,
+        requirements: Iterable[Requirement] | None = None,
+        spread: Iterable[Spread] | None = None,
+        priority: int | None = None,
+    ) -> Profile:
+        """The same but for what is given."""
         return Profile(
-            [r for r in self.requirements if r.operator is not Operator.SAME],
-            self.spread,
-            self.priority,
+            self.requirements if requirements is None else requirements,
+            self.spread if spread is None else spread,
+            self.priority if priority is None else priority,
             self.interruption_bucket,
             self.reclamation_bucket,
             self.tolerations,
@@ -151,19 +153,13 @@ class Profile:
         """What co-location asks of a single machine: to have the key, with one of the values if any are listed."""
         if self.same is None:
             return self
-        return Profile(
-            [
+        return self.with_(
+            requirements=[
                 Requirement(r.key, Operator.IN if r.values else Operator.EXISTS, r.values)
                 if r.operator is Operator.SAME
                 else r
                 for r in self.requirements
-            ],
-            self.spread,
-            self.priority,
-            self.interruption_bucket,
-            self.reclamation_bucket,
-            self.tolerations,
-            self.interruption_microdollars,
+            ]
         )
 
     def matches(self, attribute: Callable[[str], str | None]) -> bool:

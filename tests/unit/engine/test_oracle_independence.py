@@ -47,7 +47,7 @@ DATA = {
     "bigfleet.model.taint": {"Taint", "Toleration"},
 }
 # Decisions that these data happen to offer as methods: matching, dollars, graces, caps, holds.
-BORROWED = {"blocks", "enforced_skew", "folded", "idle_hold_ns", "reclaim_cap", "strict", "tolerates", "without_same"}
+BORROWED = {"blocks", "enforced_skew", "folded", "idle_hold_ns", "reclaim_cap", "strict", "tolerates"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ORACLE)))

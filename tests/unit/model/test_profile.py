@@ -173,10 +173,10 @@ def test_views_of_a_profile() -> None:
     assert trainer.same == Requirement(RACK, Operator.SAME)
     assert trainer.strict_spread == Spread(ZONE_LABEL, 1, WhenUnsatisfiable.DO_NOT_SCHEDULE)
     assert trainer.pinned_instance_types == ("a3-highgpu-8g",)
-    plain = trainer.without_same()
+    plain = trainer.with_(requirements=[each for each in trainer.requirements if each != trainer.same])
     assert plain.same is None
     assert plain.fingerprint == TRAINER.replace("topology.bigfleet/rack:5:;", "")
-    assert plain.without_same() is plain
+    assert plain.folded() is plain
     loose = _web(requirements=[Requirement(INSTANCE_TYPE_LABEL, Operator.NOT_IN, ("a",))], interruption_bucket=PINNED)
     assert loose.pinned_instance_types == ()
     assert loose.strict_spread is None

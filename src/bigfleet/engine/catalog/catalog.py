@@ -28,7 +28,6 @@ from bigfleet.model.machine import MAX_LABELS
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.penalty import BUCKETS, MICRO, bucket_dollars
 from bigfleet.model.profile import Profile
-from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import MAX_MACHINE_UNITS, ORDINARY, Resources
 from bigfleet.model.spread import Spread
 
@@ -427,7 +426,7 @@ class Catalog:
                     self._choosy.append(number)
         if gangs:
             # Interning what they fold into may replace the columns.
-            folded = self.intern_profiles([_folded(self.profiles[number]) for number in gangs])
+            folded = self.intern_profiles([self.profiles[number].folded() for number in gangs])
             self.p.folded[gangs] = folded
 
     @property
@@ -464,7 +463,7 @@ class Catalog:
             con = self.matching.constraints(int(self.p.con[number]))
             assert con == (profile.requirements, profile.tolerations), f"profile {number} has another's constraints"
             folded = self.profiles[int(self.p.folded[number])]
-            assert folded.fingerprint == _folded(profile).fingerprint, f"profile {number} folds into another"
+            assert folded.fingerprint == profile.folded().fingerprint, f"profile {number} folds into another"
         self._precedence.validate(self.profiles, self.p.precedence)
         self.stamps.validate()
 
@@ -487,27 +486,6 @@ def _enforced_spread(profile: Profile) -> Spread | None:
         return None
     strict = (spread for spread in profile.spread if spread.strict and spread.topology_key != HOSTNAME_LABEL)
     return next(strict, None)
-
-
-def _folded(profile: Profile) -> Profile:
-    """What a gang's row asks for once it fits one machine: the same machines, without keeping them together."""
-    requirements = [
-        requirement
-        if requirement.operator is not Operator.SAME
-        else Requirement(requirement.key, Operator.IN, requirement.values)
-        if requirement.values
-        else Requirement(requirement.key, Operator.EXISTS)
-        for requirement in profile.requirements
-    ]
-    return Profile(
-        requirements,
-        profile.spread,
-        profile.priority,
-        profile.interruption_bucket,
-        profile.reclamation_bucket,
-        profile.tolerations,
-        profile.interruption_microdollars,
-    )
 
 
 def _empty_classes(width: int, keys: int = 1) -> Classes:

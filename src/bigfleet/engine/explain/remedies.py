@@ -7,7 +7,7 @@ A change satisfies a need when nothing of it remains after Preempt, be it that v
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -223,7 +223,7 @@ def _priorities_above(case: Case) -> list[int]:
 
 
 def _at_priority(case: Case, priority: int) -> bool | None:
-    return _with_profiles(case, lambda profile: _varied(profile, priority=priority))
+    return _with_profiles(case, lambda profile: profile.with_(priority=priority))
 
 
 def _constraint(case: Case) -> Remedy | None:
@@ -249,28 +249,9 @@ def _constraints(profile: Profile) -> Iterator[tuple[str, Callable[[Profile], Pr
 
 
 def _without(gone: Requirement | Spread, profile: Profile) -> Profile:
-    return _varied(
-        profile,
+    return profile.with_(
         requirements=[each for each in profile.requirements if each != gone],
         spread=[each for each in profile.spread if each != gone],
-    )
-
-
-def _varied(
-    profile: Profile,
-    *,
-    requirements: Sequence[Requirement] | None = None,
-    spread: Sequence[Spread] | None = None,
-    priority: int | None = None,
-) -> Profile:
-    return Profile(
-        profile.requirements if requirements is None else requirements,
-        profile.spread if spread is None else spread,
-        profile.priority if priority is None else priority,
-        profile.interruption_bucket,
-        profile.reclamation_bucket,
-        profile.tolerations,
-        profile.interruption_microdollars,
     )
 
 
