@@ -176,7 +176,11 @@ def test_every_key_shows_what_it_does_and_nothing_is_cut(tmp_path: Path, width: 
             # How many at a time differs from run to run; how many in all is held by the test of the scene.
             r"took [1-7] on-prem metal-8 in \S+ from research's nightly \(batch\) for payments' settlement \(critical\)"
         )
-        assert terminal.saw(r"spot is \$0\.27/h cheaper, but 7\.5% risk × \$32 an interruption = \$2\.40/h")
+        # Which type the web gets instead depends on how many of its nodes are taken at a time; the reason does not.
+        assert terminal.saw(
+            r"spot is \$0\.27/h cheaper, but 7\.5% risk × \$32 an interruption = \$2\.40/h"
+            r"|spot is \$0\.48/h cheaper, but 5% risk × \$32 an interruption = \$1\.60/h"
+        )
 
         terminal.press("r")
         terminal.until(lambda t: "● starting again" in t.lines[0], "a reset under way")
