@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.commands import EXIT_CODES, CommandError, VersionOption, leave, run
+from bigfleet.cli.commands import EXIT_CODES, MistakeError, VersionOption, leave, run
 
 app = typer.Typer(add_completion=True, rich_markup_mode=None, epilog=EXIT_CODES)
 
@@ -47,7 +47,7 @@ def pod_controller(
 
     configure(log_format=LogFormat(log_format), level=log_level)
     if mode not in set(Mode):
-        raise CommandError(f"--mode {mode!r} is unknown; {' and '.join(Mode)} are accepted")
+        raise MistakeError(f"--mode {mode!r} is unknown; {' and '.join(Mode)} are accepted")
     settings = PodControllerSettings(
         kubeconfig=kubeconfig,
         metrics_addr=metrics_addr,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bigfleet.cli import words
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import MistakeError, NotFoundError
 from bigfleet.cli.ctl.shard_calls import (
     Caller,
     Limit,
@@ -81,7 +81,10 @@ def machines(
         limit=limit,
     )
     pages = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(request)))
-    print_records(_rows([view for page in pages for view in page.machines], _machine_row, caller.output), caller.output)
+    found = [view for page in pages for view in page.machines]
+    if machine and not found and not (state or cluster or instance_type or zone or provider):
+        raise NotFoundError(f"machine {machine!r} is not known to this shard")
+    print_records(_rows(found, _machine_row, caller.output), caller.output)
 
 
 # Filters as `machines` has them: options are declared where they are offered, and each goes into another request.
@@ -209,5 +212,5 @@ def _kind(number: int) -> str:
 def _named(words: dict[str, Any], word: str, flag: str) -> Any:
     found = words.get(word.lower())
     if found is None:
-        raise CommandError(f"{flag} {word!r} does not exist; there are: {', '.join(words)}")
+        raise MistakeError(f"{flag} {word!r} does not exist; there are: {', '.join(words)}")
     return found

@@ -66,6 +66,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
     ) -> AsyncIterator[shardread_pb2.InspectNeedsResponse]:
         await _admit(context, "InspectNeeds", READONLY, ADMIN)
         await self._decided(context)
+        await self._known_cluster(context, request.cluster_id)
         page = await needs_of_last_step(self._engine, request.cluster_id, request.limit)
         header = shardread_pb2.InspectNeedsHeader(
             cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_needs=page.total
@@ -78,6 +79,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         self, request: shardread_pb2.ListMachinesRequest, context: Context
     ) -> AsyncIterator[shardread_pb2.ListMachinesResponse]:
         await _admit(context, "ListMachines", READONLY, ADMIN)
+        await self._known_cluster(context, request.cluster_id)
         size, left = await _page_size(context, request.page_size), request.limit if request.limit > 0 else None
         page = shardread_pb2.ListMachinesResponse(cycle=self._core.published.cycle)
         last = ""
