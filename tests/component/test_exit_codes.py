@@ -1,4 +1,4 @@
-"""What `--help` says of exit codes is what a shell gets, of every command line: typed wrongly, named wrongly, nobody there.
+"""What `--help` says of exit codes is what a shell gets: of lines typed wrongly, of names nobody has, of nobody there.
 
 Everything runs as its own process, through the same entry points as the scripts that are installed.
 """
@@ -119,7 +119,7 @@ def test_what_does_not_exist_is_3_whether_a_scenario_or_a_file(line: str, tmp_pa
         "bigfleetctl rails --shard {address}",
         "bigfleetctl status --coordinator {address}",
         "bigfleetctl snapshot save file.snap --coordinator {address}",
-        "bigfleet inject --control {address} status",
+        "bigfleet fake-provider inject --control {address} status",
     ],
 )
 def test_a_process_that_is_not_there_is_4(line: str, tmp_path: Path) -> None:

@@ -25,9 +25,7 @@ EXIT_CODES = (
     "Exit codes: 0 done; 1 refused or failed; 2 a mistake in the command line; 3 what was named does not exist."
 )
 # Of commands that ask a process.
-ASKING_CODES = (
-    "Of a process that is asked also: 4 away or without a leader; 5 its state does not allow it; 6 not permitted."
-)
+ASKING_CODES = "Of whoever is asked also: 4 away or without a leader; 5 its state does not allow it; 6 not permitted."
 
 _COMPLETION = ("install_completion", "show_completion")
 

@@ -17,7 +17,7 @@ def _option(text: str, metavar: str = "TEXT") -> typer.models.OptionInfo:
     return made
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def pod_controller(
     kubeconfig: Annotated[str, _option("Else $KUBECONFIG, the mounted service account, ~/.kube/config.", "FILE")] = "",
     metrics_addr: Annotated[str, _option("/metrics, /healthz, /readyz; 0 is off.", "HOST:PORT")] = ":8080",

@@ -156,7 +156,7 @@ def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
         "CLUSTER": view.cluster_id,
         "PRIORITY": view.need.priority,
         "WANTS": words.amounts(view.need.aggregate_resources),
-        "UNITS": words.units(view.units, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
+        "UNITS": words.units(view, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
         "MACHINES": "" if view.HasField("units") else view.claimed_machine_count,
         "BINDING": view.bootstrap_count,
         "BUYING": view.provision_count,
@@ -170,7 +170,7 @@ def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
 def _machine_row(view: shardread_pb2.MachineView) -> dict[str, Any]:
     machine = view.machine
     return {
-        "MACHINE": machine.id,
+        "MACHINE": view.machine_id or machine.id,
         "STATE": MachineState(machine.state).label,
         "CLUSTER": machine.cluster,
         "NODE": view.node_name,

@@ -54,9 +54,8 @@ class Caller:
             if advised != details:
                 return AwayError(f"shard {self.address}: {advised}")
             return AwayError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
-        return STATUS_ERRORS.get(code, CommandError)(
-            f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}"
-        )
+        kind = STATUS_ERRORS.get(code, CommandError)
+        return kind(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
     async def _ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
         async with asyncio.timeout(self.seconds), channel(self.address, tls=self.tls, insecure=self.insecure) as opened:

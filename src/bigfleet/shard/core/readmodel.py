@@ -109,6 +109,7 @@ class ReadModel:
             providers=self._providers(),
             breakers=breakers(state.breakers, state.now),
             stood_off=dict(self.executor.refusals.standoffs.reasons),
+            barred=dict(self.emission.barred),
             sold_out=tuple(
                 (shape, state.breakers.until(kind))
                 for kind, shape in sorted(self.executor.refusals.stockouts.kinds(), key=lambda each: each[0])
@@ -125,8 +126,8 @@ class ReadModel:
 
     def machine(self, key: str) -> MachineView | None:
         """One machine with its story."""
-        record = self.state.fleet.machines.get(key)
-        return None if record is None else self._view(record, self.state.stories.of(key))
+        record = self.state.fleet.named(key)
+        return None if record is None else self._view(record, self.state.stories.of(record.key))
 
     def machines(self, after: str = "") -> Iterator[MachineView]:
         """Machines by key, beginning after one; take what a page holds before the next event."""
@@ -164,6 +165,10 @@ class ReadModel:
     def profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint in demand in force; without a cluster, whoever asks for it."""
         return self.demand.any_profile(fingerprint, cluster)
+
+    def overhead(self, cluster: str) -> Resources:
+        """What the cluster runs on every node."""
+        return self.demand.overhead(cluster)
 
     def aggregate(self, key: NeedKey) -> Resources:
         """What a need asks for in total."""
