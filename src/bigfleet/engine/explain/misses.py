@@ -65,10 +65,10 @@ def _failures(holdings: Holdings, entry: int, cls: int) -> list[tuple[Why, str]]
         amounts = holdings.latest.result.verdicts.needs.amounts
         short = unit > have
         if len(bare):
-            unit, all_of_it, taken = (
+            asked, there, taken = (
                 _spoken(amounts(np.where(short, each, 0))) for each in (unit, w.k.alloc[cls], overhead)
             )
-            found.append((Why.OVERHEAD, f"{unit} of {all_of_it} less {taken}"))
+            found.append((Why.OVERHEAD, f"{asked} of {there} less {taken}"))
         else:
             found.append((Why.TOO_SMALL, ",".join(sorted(amounts(np.where(short, unit, 0)).names()))))
     return found

@@ -41,7 +41,8 @@ def need_view(
     """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment.
 
     `sold_out`: kinds of machines that would serve it and cannot be bought at the moment.
-    `barred`: providers its machines would be of and that nothing is asked of at the moment, each with why. `detail`: what more is known of the reason than its code says.
+    `barred`: providers its machines would be of and that nothing is asked of at the moment, each with why.
+    `detail`: what more is known of the reason than its code says.
     """
     view = shardread_pb2.NeedView(
         need=need,
