@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bigfleet.engine.batches import Shape
 from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import MICRO
@@ -165,6 +166,11 @@ class ReadModel:
     def profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint in demand in force; without a cluster, whoever asks for it."""
         return self.demand.any_profile(fingerprint, cluster)
+
+    def free_shapes(self) -> list[Shape]:
+        """Kinds of which some machine is free, the cheapest first."""
+        found = {id(shape): shape for each in self.state.fleet.counts.free_shapes().values() for shape in each}
+        return sorted(found.values(), key=lambda shape: (shape.price, shape.provider, shape.instance_type, shape.zone))
 
     def overhead(self, cluster: str) -> Resources:
         """What the cluster runs on every node."""

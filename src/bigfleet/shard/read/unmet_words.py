@@ -9,7 +9,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.results import UnmetReason
+from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.machine import MachineState
+from bigfleet.model.resources import Resources
 from bigfleet.shard.core.machines.matching import parse_canonical, shape_serves
 
 if TYPE_CHECKING:
@@ -42,6 +44,26 @@ class UnmetWords:
             return "no machine is known: providers have listed none"
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
             return ""
+        return self._that_failed(verdict, profile) or self._taken_by_overhead(verdict, profile)
+
+    def _taken_by_overhead(self, verdict: Verdict, profile: Profile) -> str:
+        """What would hold a unit, but not beside what the cluster runs on every node."""
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        if verdict.reason != UnmetReason.NO_MATCHING_SUPPLY or overhead.is_zero:
+            return ""
+        for shape in self._core.read.free_shapes():
+            if shape_serves(shape, profile, unit, Resources.ZERO):
+                left = shape.allocatable.minus(overhead)
+                short = [name for name, amount in unit.items() if amount > left.get(name)]
+                asked, there, taken = (_spoken(amounts, short) for amounts in (unit, shape.allocatable, overhead))
+                return (
+                    f"{shape.instance_type} would hold it, but not beside what its cluster runs on every node: "
+                    f"{asked} of {there} less {taken}"
+                )
+        return ""
+
+    def _that_failed(self, verdict: Verdict, profile: Profile) -> str:
+        published = self._core.published
         if not any(state == MachineState.FAILED and count for (state, _, _), count in published.states.items()):
             return ""
         if self._failed is None:
@@ -54,3 +76,7 @@ class UnmetWords:
         why = "; ".join(error for error, _ in errors.most_common(_ERRORS))
         are = "has" if len(fit) == 1 else "have"
         return f"{len(fit)} that would fit {are} failed{f': {why}' if why else ''}"
+
+
+def _spoken(amounts: Resources, names: list[str]) -> str:
+    return spoken_amounts({name: text for name, text in amounts.to_wire().items() if name in names})
