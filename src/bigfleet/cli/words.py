@@ -177,6 +177,11 @@ def why(view: shardread_pb2.NeedView) -> str:
     return "; ".join(said) or "-"
 
 
+def ending_the_standoff(view: shardread_pb2.NeedView) -> str:
+    """What helps a need whose machines are at a provider that nothing is asked of."""
+    return f"end the stand-off with {' and '.join(_barred(view))}, as said here"
+
+
 def _barred(view: shardread_pb2.NeedView) -> list[str]:
     """Providers that nothing is asked of although the need's machines would be theirs."""
     return [each.partition(": ")[0] for each in view.barred]

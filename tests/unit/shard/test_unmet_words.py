@@ -1,14 +1,14 @@
-"""What people read of a need that is unmet is what is the case: who refuses, what failed, what rests, what is missing."""
+"""What people read of a need that is unmet is what is the case: who refuses, what failed, what rests, what lacks."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from bigfleet.cli import words
 from bigfleet.engine.results import UnmetReason
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.read.service import need_of
 from bigfleet.wire import shardread_pb2
+from tests.strategies.builders import need, rollup
+from tests.strategies.placing_operator import PlacingOperator
 from tests.strategies.shard_world import S, World, cpu, test_config
 
 
@@ -66,6 +66,19 @@ def test_machines_that_would_fit_and_have_failed_are_counted_with_their_error() 
     assert words.why(need) == need.detail
 
 
+def test_what_the_cluster_runs_on_every_node_is_told_where_it_leaves_no_room() -> None:
+    world = World()
+    world.provider.several(4, "s", S.SPECULATIVE, type="m.16", size={"cpu": 16000})
+    operator = world.operator("c")
+    operator.rollup = rollup("c", need("c", 1, cpu=15.5), overhead={"cpu": 1000})
+    operator.report()
+    world.run(60)
+    assert not world.provider.calls
+    view = told(world)
+    assert view.detail.startswith("m.16 would hold it, but not beside what its cluster runs on every node")
+    assert view.detail.endswith("15.5 vCPU of 16 vCPU less 1 vCPU")
+
+
 def test_failed_machines_that_are_too_small_are_no_answer() -> None:
     world = World()
     world.provider.add("small", S.FAILED, size={"cpu": 1000}).error = "create: no"
@@ -93,9 +106,23 @@ def test_what_a_purchase_beat_is_told_with_why_it_was_not_to_be_had() -> None:
         return (ev.Failure.INVALID, "quota exceeded") if call.machine.startswith("cheap") else None
 
     world.provider.refuse = sells
-    world.operator("c").send(cpu("c", 3))
+    cluster = PlacingOperator(world, "c")
+    cluster.start(3, 4)
     world.run(300)
     assert len(world.provider.configured("c")) == 3
-    beat: list[Any] = [taken.beat for taken in world.core.published.actions if taken.machine.startswith("dear")]
-    assert beat and all("cheap in a of p" in each for each in beat)
-    assert all("to be bought" not in each and ("not bought for now" in each or "rest" in each) for each in beat)
+    taken = world.core.published.actions
+    beat = [each.beat for each in taken if each.machine.startswith("dear") and each.kind == "Provision"]
+    assert beat and all("cheap in a of p" in each and "to be bought" not in each for each in beat), beat
+
+
+def test_a_kind_whose_nodes_never_came_is_told_as_not_tried() -> None:
+    world = World(config=test_config(ready_timeout=round(60e9)))
+    world.provider.several(1, "a", S.SPECULATIVE, type="bad", price=0.5)
+    world.provider.several(2, "b", S.SPECULATIVE, type="good")
+    cluster = PlacingOperator(world, "c")
+    cluster.never_ready = {"a0"}
+    cluster.start(1, 3)
+    world.run(240)
+    assert not cluster.waiting
+    beat = [each.beat for each in world.core.published.actions if each.machine == "b0" and each.kind == "Provision"]
+    assert beat and all("to be bought" not in each for each in beat), beat

@@ -6,6 +6,7 @@ The engine judges; here its judgement is given the names and errors it has no co
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.results import UnmetReason
@@ -45,6 +46,14 @@ class UnmetWords:
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
             return ""
         return self._that_failed(verdict, profile) or self._taken_by_overhead(verdict, profile)
+
+    def resting_at(self, verdict: Verdict, profile: Profile | None, providers: Collection[str]) -> set[str]:
+        """Those of the providers whose free machines would serve a need that gets none because they rest."""
+        if verdict.satisfied or verdict.reason != UnmetReason.SUPPLY_BACKED_OFF or profile is None:
+            return set()
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        shapes = (shape for shape in self._core.read.free_shapes() if shape.provider in providers)
+        return {shape.provider for shape in shapes if shape_serves(shape, profile, unit, overhead)}
 
     def _taken_by_overhead(self, verdict: Verdict, profile: Profile) -> str:
         """What would hold a unit, but not beside what the cluster runs on every node."""
