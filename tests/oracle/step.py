@@ -18,7 +18,7 @@ from tests.oracle.entries import Entry, entries_of, in_order
 from tests.oracle.judging import grace_seconds
 from tests.oracle.placement.belief import believed
 from tests.oracle.placement.buying import Buying
-from tests.oracle.placement.coming import alone_first, coming_lots, place_on_coming
+from tests.oracle.placement.coming import particular_first, coming_lots, place_on_coming
 from tests.oracle.placement.consolidate import Consolidation
 from tests.oracle.placement.giving_back import Going, going, note_empty, split_moves
 from tests.oracle.placement.needs import Need, needs_of
@@ -98,7 +98,7 @@ class Oracle:
             need.may_acquire = self._may_acquire(need, policy, conditions, now) and not need.parked
             need.able = self._may_preempt(need, policy, now) and not need.parked
         book = coming_lots(units, needs, self.demand, worth, now)
-        for need in alone_first(needs):
+        for need in particular_first(needs):
             place_on_coming(need, book, units)
 
         buying = Buying(blocks, units, needs, self.demand, worth, book, conditions, now)
