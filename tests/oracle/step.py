@@ -18,7 +18,7 @@ from tests.oracle.entries import Entry, entries_of, in_order
 from tests.oracle.judging import grace_seconds
 from tests.oracle.placement.belief import believed
 from tests.oracle.placement.buying import Buying
-from tests.oracle.placement.coming import particular_first, coming_lots, place_on_coming
+from tests.oracle.placement.coming import coming_lots, particular_first, place_on_coming
 from tests.oracle.placement.consolidate import Consolidation
 from tests.oracle.placement.giving_back import Going, going, note_empty, split_moves
 from tests.oracle.placement.needs import Need, needs_of
