@@ -156,7 +156,11 @@ class KubeCluster:
     ) -> tuple[int, Any]:
         """One request, without kubectl's start-up time and on a connection that stays open."""
         status, content = self._exchange(method, path, None if body is None else json.dumps(body), user, kind)
-        return status, json.loads(content or b"null")
+        try:
+            return status, json.loads(content or b"null")
+        except ValueError:
+            # A server too busy to serve says so in plain words.
+            return status, content.decode(errors="replace")
 
     def items(self, path: str) -> list[dict[str, Any]]:
         status, answer = self.ask("GET", path)
