@@ -11,6 +11,7 @@ from bigfleet.engine.placement import Backoff
 from bigfleet.engine.policy import Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, Reason, UnmetReason
 from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.taint import Toleration
 from tests.oracle.implementations import BOTH
 from tests.strategies.builders import (
     CREATING,
@@ -211,7 +212,8 @@ def test_pods_that_came_first_do_not_take_the_cores_of_gpu_machines_on_their_way
     slots = offers(9, "g", cpu=32, mem=128, gpu=8, price=12), offers(30, "m", cpu=8, mem=32, price=0.4)
     web = pods("c", 1, cpu=1, mem=2)
     steps(*slots, rows=[web])
-    web, train = pods("c", 100, cpu=1, mem=2), pods("c", 16, cpu=2, mem=8, gpu=1)
+    tolerates = [Toleration("nvidia.com/gpu", "Exists")]
+    web, train = pods("c", 100, cpu=1, mem=2), pods("c", 16, cpu=2, mem=8, gpu=1, tolerations=tolerates)
     result = steps(gpus, rows=[web, train], after=1)
     assert verdict(result, train).units.coming == 16
     assert [name for name in did(result, P) if name.startswith("g")] == []
