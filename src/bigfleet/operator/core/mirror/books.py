@@ -16,6 +16,7 @@ from bigfleet.operator.core.mirror.budgets import Budgets
 from bigfleet.operator.core.mirror.filters import COMMON, NODE_NAME, NodeFilter
 from bigfleet.operator.core.mirror.keeping import Keeping
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
+from bigfleet.operator.core.mirror.maturing import OLD_AFTER, Maturing
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
 from bigfleet.operator.core.mirror.pods import Pod
@@ -30,7 +31,8 @@ _CLASSES_KEPT = 4096
 class Books:
     """Everything the mirror knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, old_after: int = OLD_AFTER) -> None:
+        self.maturing = Maturing(old_after)
         self.dimensions = Dimensions()
         self.kinds = Kinds(self.dimensions)
         self.waitlist = Waitlist()
@@ -73,6 +75,10 @@ class Books:
         for delta in deltas:
             apply[type(delta)](delta)
         self.budgets.settle(self.nodes.values(), self.touched)
+
+    def count_old(self, now: int) -> None:
+        """Time has passed: nodes tell how many of their pods became old."""
+        self.touched.update(node.name for node in self.maturing.count(self.pods, now))
 
     # ------------------------------------------------------------------------------------------------------------ pods
 
@@ -153,6 +159,7 @@ class Books:
 
     def _stand(self, pod: Pod, node: Node) -> None:
         pod.host = node
+        self.maturing.stands(pod)
         self._run(pod, True)
         self._occupy(pod, node, 1)
 

@@ -19,6 +19,7 @@ class Pod:
         "host",
         "kind",
         "labels",
+        "matured",
         "node",
         "nominated",
         "request",
@@ -46,6 +47,8 @@ class Pod:
         self.waiting = False
         # Bound to a node that is not away.
         self.running = False
+        # Counted as one that has become old on a node.
+        self.matured = False
         # Since when the mirror has had room for it without a break.
         self.room_since: int | None = None
 
