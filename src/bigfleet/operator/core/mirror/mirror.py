@@ -15,10 +15,10 @@ from bigfleet.operator.core.mirror.away import is_away, next_grace
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Delta
 from bigfleet.operator.core.mirror.levels import INTERVAL, Levels
-from bigfleet.operator.core.mirror.maturing import OLD_AFTER
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.order import Order
 from bigfleet.operator.core.mirror.placing import Guest, Placing
+from bigfleet.operator.core.mirror.pods import OLD_AFTER
 from bigfleet.operator.core.mirror.removable import removable_nodes
 from bigfleet.operator.core.mirror.reports import NodeReport, Reports
 from bigfleet.operator.core.mirror.waiting import STUCK_AFTER, Outcome, home_of, place_waiting
