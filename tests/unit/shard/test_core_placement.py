@@ -397,11 +397,18 @@ def test_evictions_are_earned_by_pods_that_stay() -> None:
     cluster.start(3, 1)
     world.run(20 * MINUTE)
     assert world.core.placement.evictions.allowed() == (("c", 1),)
+    # So do pods that take the place of others: a row of as many as before is not the same pods.
+    for _ in range(30):
+        cluster.stop(1, 2)
+        cluster.start(1, 2)
+        world.run(1 * MINUTE)
+    world.run(15 * MINUTE)
+    assert world.core.placement.evictions.allowed() == (("c", 2),)
     # Pods that are old already earn nothing again: without the journal none could ever be evicted after a restart.
     world.crash()
     cluster.connect()
     world.run(1 * MINUTE)
-    assert world.core.placement.evictions.allowed() == (("c", 1),)
+    assert world.core.placement.evictions.allowed() == (("c", 2),)
 
 
 def test_demand_that_returns_takes_back_a_drain_of_its_own_cluster() -> None:

@@ -84,6 +84,7 @@ class Operator:
         self._mirror = Mirror(
             levels_every=int(settings.fill_seconds * op.SECOND),
             firm_last=settings.spares_firm_nodes,
+            old_after=int(settings.old_seconds * op.SECOND),
         )
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
