@@ -63,7 +63,7 @@ def room(size: int, needed: int) -> int:
     return size if needed <= size else max(needed, size + size // 2, 16)
 
 
-def appended(column: A, used: int, more: Sequence[int]) -> A:
+def appended(column: A, used: int, more: Sequence[int] | NDArray[np.int64]) -> A:
     """The column with more values behind the first `used` ones."""
     column = grown(column, room(len(column), used + len(more)))
     column[used : used + len(more)] = more
