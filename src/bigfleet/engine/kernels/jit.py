@@ -107,6 +107,13 @@ else:
         return types.none(column, at), generate
 
 
+@inner
+def put(column: I8, at: int, value: int) -> None:
+    """Writes what is not there yet: memory that nobody has written to costs nothing."""
+    if column[at] != value:
+        column[at] = value
+
+
 def warm(progress: Progress | None = None) -> None:
     """Compiles (or loads) every kernel, telling how many are done, and uses them from now on."""
     prepare(progress)
