@@ -49,6 +49,13 @@ class StampTable:
         self._stamp_seen[id(stamp)] = (stamp, number)
         return number
 
+    def intern_stamps(self, stamps: Sequence[Stamp]) -> list[int]:
+        """Numbers of many stamps; their texts and pairs are taken in together."""
+        groups = np.array(self.texts.intern_all([stamp.group for stamp in stamps]), np.int64)
+        fingerprints = np.array(self.texts.intern_all([stamp.fingerprint for stamp in stamps]), np.int64)
+        self._intern_pairs((fingerprints << 32 | groups).tolist())
+        return list(map(self.intern_stamp, stamps))
+
     def _find_stamp(self, stamp: Stamp) -> int:
         found = self._stamp_index.get(stamp)
         if found is not None:
@@ -85,8 +92,10 @@ class StampTable:
 
     def intern_pairs(self, fingerprints: Sequence[int]) -> list[int]:
         """Numbers of attributions to no group."""
+        return self._intern_pairs((np.array(fingerprints, np.int64) << 32).tolist())
+
+    def _intern_pairs(self, pairs: list[int]) -> list[int]:
         known = self._pair_index
-        pairs: list[int] = (np.array(fingerprints, np.int64) << 32).tolist()
         if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
             self._add_pairs(new)
         return list(map(known.__getitem__, pairs))
