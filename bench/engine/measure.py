@@ -105,6 +105,8 @@ class _Steps:
             self.engine.step(None, None, work.policy, self.now, CLOSED)
         if work.fresh:
             self.engine = Engine()
+            # The engine before it is garbage that a first step does not meet.
+            gc.collect()
             self.engine.step(work.load(), None, work.policy, self.now, OPEN)
         feed = next(self._feeds)
         self.now += CYCLE
