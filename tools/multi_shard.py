@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import yaml
 
 from bigfleet.model.names import ZONE_LABEL
@@ -89,10 +90,15 @@ class MultiShard:
                 await stub.MoveDomain(request)
 
     async def reports(self) -> dict[str, pb.ShardReportSnapshot]:
-        """What each shard told last."""
+        """What each shard told last; nothing while nobody leads yet."""
         async with channel(self.coordinators.addresses[0]) as opened:
             stub: Any = coordinator_pb2_grpc.CoordinatorStub(opened)
-            found = await stub.ListShardReports(pb.ListShardReportsRequest())
+            try:
+                found = await stub.ListShardReports(pb.ListShardReportsRequest())
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE):
+                    raise
+                return {}
         return {each.shard_id: each for each in found.reports}
 
     async def owning(self) -> dict[str, int]:

@@ -116,7 +116,7 @@ class Oracle:
                 part.missing_after_assign = part.deficit
         if conditions.preempt:
             short = [e for e in entries if not e.done and self._may_preempt(e, policy, now) and not e.parked]
-            Preempt(blocks, self.demand, policy.victim, buying).run(short)
+            Preempt(blocks, self.demand, policy.victim, buying, conditions, now).run(short)
         self._update_parking(entries, policy, conditions, now)
         note_excess(self.machines, self.demand, now)
         refill(self.machines, self.demand, policy, now)
@@ -304,8 +304,9 @@ def _preempts(entries: list[Entry | Need], disposition: Disposition) -> list[Act
                     entry.key,
                     grace,
                     priority,
-                    Reason.INVERSION,
+                    Reason.EMPTY if unit.lies_empty else Reason.INVERSION,
                     disposition,
+                    voluntary=unit.lies_empty,
                 )
             )
     return actions

@@ -37,7 +37,7 @@ _REASON = re.compile("|".join(map(re.escape, ACTION_REASONS)))
 
 UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_UNSPECIFIED: "-",
-    shardread_pb2.UNMET_REASON_PRIORITY_STARVED: "outranked",
+    shardread_pb2.UNMET_REASON_PRIORITY_STARVED: "what fits serves equal or higher priorities",
     shardread_pb2.UNMET_REASON_NO_MATCHING_SUPPLY: "no machine fits",
     shardread_pb2.UNMET_REASON_TOPOLOGY_UNSATISFIABLE: "no domain holds the group",
     shardread_pb2.UNMET_REASON_PREEMPTION_EXHAUSTED: "nothing left to preempt",

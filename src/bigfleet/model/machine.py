@@ -13,6 +13,8 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from bigfleet.model.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL
+
 
 class MachineState(IntEnum):
     """Numbers are those of the wire; its 0, unspecified, is no state a machine can be in."""
@@ -46,6 +48,15 @@ class CapacityType(IntEnum):
     def label(self) -> str:
         """As nodes carry it: `bare-metal`, `reserved`, `on-demand`, `spot`."""
         return self.name.lower().replace("_", "-")
+
+
+def node_labels(labels: Mapping[str, str], capacity_type: int) -> tuple[tuple[str, str], ...]:
+    """A machine's labels as its node will carry them: demand may ask for or refuse a capacity type by label."""
+    # The host name is the machine itself: kept here it would make every machine a shape of its own.
+    kept = {key: value for key, value in labels.items() if key != HOSTNAME_LABEL}
+    if capacity_type:
+        kept[CAPACITY_TYPE_LABEL] = CapacityType(capacity_type).label
+    return tuple(sorted(kept.items()))
 
 
 _S = MachineState

@@ -7,21 +7,17 @@ was made before. Judges nothing but whether a record can be read; invariants are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from bigfleet.engine.batches import Shape
-from bigfleet.model.machine import CapacityType, MachineState
-from bigfleet.model.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL
+from bigfleet.model.machine import CapacityType, MachineState, node_labels
 from bigfleet.model.quantity import QuantityError
 from bigfleet.model.resources import MAX_MACHINE_UNITS, ResourceError, Resources
 from bigfleet.model.taint import Taint
 from bigfleet.shard.contract.events import ListedMachine
 from bigfleet.wire import provider_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _STATES = {int(state): state for state in MachineState}
 _CAPACITY_TYPES = {int(kind): int(kind) for kind in CapacityType}
@@ -108,7 +104,7 @@ class MachineDecoder:
             price=message.price_per_hour,
             probability=message.interruption_probability,
             allocatable=Resources.parse(offered, round_up=False, limit=MAX_MACHINE_UNITS),
-            labels=_labels(message.labels, capacity_type),
+            labels=node_labels(message.labels, capacity_type),
             taints=tuple(sorted(Taint(taint.key, taint.value, taint.effect) for taint in message.taints)),
         )
 
@@ -117,12 +113,3 @@ class MachineDecoder:
         if len(self._texts) >= _INTERNED_TEXTS:
             self._texts.clear()
         return self._texts.setdefault(text, text) if text else ""
-
-
-def _labels(labels: Mapping[str, str], capacity_type: int) -> tuple[tuple[str, str], ...]:
-    """As its node will carry them: demand may ask for or refuse a capacity type by label."""
-    # The host name is the machine itself: kept here it would make every machine a shape of its own.
-    kept = {key: value for key, value in labels.items() if key != HOSTNAME_LABEL}
-    if capacity_type:
-        kept[CAPACITY_TYPE_LABEL] = CapacityType(capacity_type).label
-    return tuple(sorted(kept.items()))

@@ -65,7 +65,7 @@ class PlacingOperator(SyntheticOperator):
         super().want(rows)
         wanted = {}
         for number, need in enumerate(self.demand):
-            shape = _shape(number, need)
+            shape = shape_of(number, need)
             name = f"{shape.profile.fingerprint}-{shape.group}-{shape.requests.canonical}"
             wanted[name] = (shape, _pods(need, shape.requests))
         self.pretended.want(wanted, time.time_ns())
@@ -143,7 +143,7 @@ def _pods(need: capacity_pb2.CapacityNeed, unit: Resources) -> int:
     return max((total.get(name) // amount for name, amount in unit.items()), default=0)
 
 
-def _shape(number: int, need: capacity_pb2.CapacityNeed) -> facts.PodShape:
+def shape_of(number: int, need: capacity_pb2.CapacityNeed) -> facts.PodShape:
     profile = profile_of(number, need)
     unit = Resources.parse(need.min_unit, round_up=True)
     spread = profile.strict_spread

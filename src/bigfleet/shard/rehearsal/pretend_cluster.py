@@ -89,9 +89,9 @@ class PretendCluster:
             before = self._of(name) if name in self._shapes else []
             self._shapes[name] = shape
             self._news.append(facts.RequestSeen(name, shape, count))
-            # Those that wait go first: nobody ends work that runs to keep work that does not.
-            leaving = sorted(before, key=lambda uid: (self._pods[uid][1] != "", uid))
-            for uid in leaving[: max(0, len(before) - count)]:
+            # As a ReplicaSet does: of too many those that wait go first, then the youngest.
+            staying = sorted(before, key=lambda uid: self._pods[uid][1] == "")
+            for uid in staying[count:]:
                 self._remove(uid)
             for _ in range(count - len(before)):
                 self._add(name, now)

@@ -32,6 +32,8 @@ from bigfleet.virtual.kernel import MINUTE, SECOND, Duration
 
 TROUBLE = 12 * MINUTE
 LENGTH = 50 * MINUTE
+# Where nodes are closed and emptied, rest is promised after two payback times without trouble.
+LENGTH_WITH_MOVES = TROUBLE + 2 * 60 * MINUTE + 11 * MINUTE
 ZONES = ("zone-a", "zone-b", "zone-c")
 
 
@@ -56,7 +58,7 @@ def random_scenario(seed: int) -> Scenario:
     return Scenario(
         name=f"fuzz-{seed}",
         description="A random scenario.",
-        duration=Nanoseconds(LENGTH),
+        duration=Nanoseconds(LENGTH_WITH_MOVES if policy.preset is Preset.PRODUCTION else LENGTH),
         seed=seed,
         fleets=(fleet,),
         clusters=clusters,

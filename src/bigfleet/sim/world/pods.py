@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bigfleet.engine.batches import Shape as MachineShape
+from bigfleet.model.machine import CapacityType
+from bigfleet.model.names import CAPACITY_TYPE_LABEL
 from bigfleet.model.penalty import finer_bound
 from bigfleet.model.profile import Profile
+from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.sim.scenario.fit import Place, is_open
 from bigfleet.sim.scenario.shapes import PodShape, Unsatisfiable, priority_class
@@ -41,6 +44,8 @@ class PodKind:
     reclamation_microdollars: int = 0
     # Dollars an hour that the risk of an interruptible node may cost one pod.
     most_risk: float = math.inf
+    # What its operator asks for, where the cluster keeps it off every interruptible node: firm machines only.
+    kept_off: Profile | None = None
 
 
 def room(free: Sequence[int], want: Vector) -> int:
@@ -83,6 +88,7 @@ class Kinds:
         strict = [each.max_skew for each in spread[:1] if each.when is Unsatisfiable.DO_NOT_SCHEDULE]
         profile = shape.profile()
         dollars = profile.interruption_dollars
+        most_risk = RISK_LIMIT * self._value(profile, self.vector(request), dollars)
         return PodKind(
             name,
             profile,
@@ -96,8 +102,17 @@ class Kinds:
             apart=shape.apart,
             interruption_dollars=dollars,
             reclamation_microdollars=finer_bound(shape.reclamation_penalty),
-            most_risk=RISK_LIMIT * self._value(profile, self.vector(request), dollars),
+            most_risk=most_risk,
+            kept_off=self._kept_off(profile, dollars, most_risk),
         )
+
+    def _kept_off(self, profile: Profile, dollars: float, most_risk: float) -> Profile | None:
+        """As `deploy/admission` changes a pod, and its request with it."""
+        named = any(each.key == CAPACITY_TYPE_LABEL for each in profile.requirements)
+        if named or not self.risks or any(not risk * dollars > most_risk for risk in self.risks):
+            return None
+        firm = Requirement(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CapacityType.SPOT.label,))
+        return profile.with_(requirements=(*profile.requirements, firm))
 
     def _value(self, profile: Profile, vector: Vector, dollars: float) -> float:
         """What an hour of one such pod costs where it is cheapest of all places it may use, risk included; infinite

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bigfleet.engine.batches import Shape
-from bigfleet.model.machine import CallKind
+from bigfleet.model.machine import CallKind, node_labels
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
 from bigfleet.provider.fake.catalogue import RateLimit
 from bigfleet.provider.fake.limits import TokenBucket
@@ -89,7 +89,7 @@ class Translator:
             price=shape.price_per_hour,
             probability=shape.interruption_probability,
             allocatable=Resources.parse(offered, round_up=False, limit=MAX_MACHINE_UNITS),
-            labels=shape.labels,
+            labels=node_labels(dict(shape.labels), int(shape.capacity_type)),
             taints=tuple(sorted(shape.taints)),
         )
 

@@ -333,8 +333,9 @@ class Simulation:
         }
 
         def shard(cluster: str, podset: PodSet) -> str:
-            name = (cluster, podset.kind.profile.fingerprint, podset.group)
-            return verdicts.get(name, "The shard takes this demand for met.")
+            asked = (podset.kind.kept_off, podset.kind.profile)
+            names = [(cluster, profile.fingerprint, podset.group) for profile in asked if profile is not None]
+            return next((verdicts[name] for name in names if name in verdicts), "The shard takes this demand for met.")
 
         return waiting(self.clusters.values(), self._kinds.resources, shard, self.end)
 

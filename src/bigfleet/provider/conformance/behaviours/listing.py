@@ -101,13 +101,16 @@ async def paging_set_completeness(t: Trial) -> None:
     the second page is empty and the cap was a sample. Handing out some of the rest and losing some is a gap a shard
     never notices.
     """
-    cursor = (await t.listing()).revision
-    # Side by side, so that neighbouring machines get neighbouring revisions: an off-by-one cursor steps over one.
-    await asyncio.gather(*(m.to_idle() for m in t.machines))
-    changed = {m.id for m in t.machines}
-    whole = {m.id for m in (await t.listing(since=cursor)).machines}
-    t.require(changed <= whole, f"the delta misses {sorted(changed - whole)}")
-    await thread_pages(t, cursor, whole, page_size=2)
+    for changes in ([m.to_idle for m in t.machines], [m.to_configured for m in t.machines]):
+        cursor = (await t.listing()).revision
+        # Side by side, so that neighbouring machines get neighbouring revisions: an off-by-one cursor steps over one.
+        await asyncio.gather(*(change() for change in changes))
+        changed = {m.id for m in t.machines}
+        whole = {m.id for m in (await t.listing(since=cursor)).machines}
+        t.require(changed <= whole, f"the delta misses {sorted(changed - whole)}")
+        # Pages of one have a cursor between any two neighbours.
+        for page_size in (1, 2):
+            await thread_pages(t, cursor, whole, page_size=page_size)
 
 
 @LISTING.behaviour("B908", "NoBumpFromIdleReconcile", slots=0, capability=_REV, exclusive=True)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bigfleet.model.machine import CapacityType
-from bigfleet.model.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL
+from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.operator.core.mirror import facts
 from bigfleet.operator.core.mirror.labels import Selector, checks_of, equal_to
@@ -53,8 +52,6 @@ class MirrorFeed:
     def _node(self, node: Node) -> facts.NodeSeen:
         taints, risk = node.shape.taints, node.shape.probability
         labels = {**node.attributes, HOSTNAME_LABEL: node.id}
-        if node.shape.capacity_type:
-            labels[CAPACITY_TYPE_LABEL] = CapacityType(node.shape.capacity_type).label
         if self._cluster.scheduler.risk_rule and risk:
             taints = (*taints, Taint(RISK_TAINT, f"{risk:g}"))
         return facts.NodeSeen(
@@ -69,7 +66,8 @@ class MirrorFeed:
         )
 
     def _shape(self, podset: PodSet) -> facts.PodShape:
-        kind, profile = podset.kind, podset.kind.profile
+        kind = podset.kind
+        profile = kind.kept_off if kind.kept_off and self._cluster.scheduler.risk_rule else kind.profile
         terms = checks_of(profile.requirements)
         own = Selector(equal_to({"app": podset.name}))
         return facts.PodShape(
