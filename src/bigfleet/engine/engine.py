@@ -133,7 +133,8 @@ class Engine:
         self._bench = Workbench()
         self._by_name = np.zeros(0, np.int32)
         self._clock = np.zeros(1, np.int64)
-        self._epoch = 0
+        # Reclaim's steps. The first is 2: machines that no step found excess have 0, which is not the one before it.
+        self._epoch = 1
         self._last: Latest | None = None
         self._openings = Openings()
         self._retry_all = True
