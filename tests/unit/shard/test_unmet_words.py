@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bigfleet.cli import words
 from bigfleet.engine.results import UnmetReason
 from bigfleet.shard.contract import events as ev
@@ -10,6 +12,9 @@ from bigfleet.wire import shardread_pb2
 from tests.strategies.builders import need, rollup
 from tests.strategies.placing_operator import PlacingOperator
 from tests.strategies.shard_world import S, World, cpu, test_config
+
+# By the rules as they are written down, and by the engine that is shipped.
+judged = pytest.mark.parametrize("oracle", [True, False], ids=["rules", "engine"])
 
 
 def told(world: World, cluster: str = "c") -> shardread_pb2.NeedView:
@@ -52,8 +57,9 @@ def test_where_another_provider_serves_it_nothing_is_said_of_the_one_that_refuse
     assert not told(world).barred
 
 
-def test_machines_that_would_fit_and_have_failed_are_counted_with_their_error() -> None:
-    world = World()
+@judged
+def test_machines_that_would_fit_and_have_failed_are_counted_with_their_error(oracle: bool) -> None:
+    world = World(oracle=oracle)
     world.provider.several(4, "i")
     for number in range(4):
         world.provider.units[f"i{number}"].state = S.FAILED
@@ -66,8 +72,9 @@ def test_machines_that_would_fit_and_have_failed_are_counted_with_their_error() 
     assert words.why(need) == need.detail
 
 
-def test_what_the_cluster_runs_on_every_node_is_told_where_it_leaves_no_room() -> None:
-    world = World()
+@judged
+def test_what_the_cluster_runs_on_every_node_is_told_where_it_leaves_no_room(oracle: bool) -> None:
+    world = World(oracle=oracle)
     world.provider.several(4, "s", S.SPECULATIVE, type="m.16", size={"cpu": 16000})
     operator = world.operator("c")
     operator.rollup = rollup("c", need("c", 1, cpu=15.5), overhead={"cpu": 1000})
@@ -79,8 +86,9 @@ def test_what_the_cluster_runs_on_every_node_is_told_where_it_leaves_no_room() -
     assert view.detail.endswith("15.5 vCPU of 16 vCPU less 1 vCPU")
 
 
-def test_failed_machines_that_are_too_small_are_no_answer() -> None:
-    world = World()
+@judged
+def test_failed_machines_that_are_too_small_are_no_answer(oracle: bool) -> None:
+    world = World(oracle=oracle)
     world.provider.add("small", S.FAILED, size={"cpu": 1000}).error = "create: no"
     world.operator("c").send(cpu("c", 2))
     world.run(20)
@@ -88,8 +96,9 @@ def test_failed_machines_that_are_too_small_are_no_answer() -> None:
     assert need.unmet_reason == int(UnmetReason.NO_MATCHING_SUPPLY) and not need.detail
 
 
-def test_a_fleet_without_machines_is_told_as_such_and_not_as_a_resource_nobody_has() -> None:
-    world = World()
+@judged
+def test_a_fleet_without_machines_is_told_as_such_and_not_as_a_resource_nobody_has(oracle: bool) -> None:
+    world = World(oracle=oracle)
     world.operator("c").send(cpu("c", 2))
     world.run(20)
     need = told(world)
