@@ -12,6 +12,7 @@ from tests.oracle.implementations import BOTH
 from tests.strategies.asking import bootstraps, decide, of_kind, provisions, reclaims, verdict
 from tests.strategies.builders import (
     A3,
+    FAILED,
     GPU,
     ON_DEMAND,
     RACK,
