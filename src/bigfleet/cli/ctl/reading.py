@@ -52,6 +52,10 @@ def needs(
     request = shardread_pb2.InspectNeedsRequest(cluster_id=cluster, limit=0 if unmet else limit)
     frames = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).InspectNeeds(request)))
     views = [frame.need for frame in frames if frame.HasField("need")]
+    if cluster and not views:
+        # Reference shards and ours answer with no needs; this one refuses what it does not know.
+        known = shardread_pb2.ListMachinesRequest(cluster_id=cluster, limit=1)
+        caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(known)))
     chosen = [view for view in views if not (unmet and view.satisfied)][: limit or None]
     print_records(_rows(chosen, need_row, caller.output), caller.output)
 
