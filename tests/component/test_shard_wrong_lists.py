@@ -18,7 +18,7 @@ SIZE = {"resources": {"cpu": "2", "memory": "8Gi"}}
 def cheap(kind: str) -> dict[str, Any]:
     """Slots of the lying provider that are the same as the other's, for less."""
     facts = {"instance_type": kind, "price_per_hour": 0.01, "resources": SIZE, "allocatable": SIZE}
-    return {name: facts for name in SLOTS}
+    return dict.fromkeys(SLOTS, facts)
 
 
 async def test_machines_that_only_list_forgets_stay_and_nothing_is_bought_for_them(tmp_path: Path) -> None:
@@ -65,6 +65,11 @@ async def test_a_provider_that_is_gone_does_not_keep_demand_from_the_others(tmp_
             assert first in cluster.heard.configured, "what is bound stays"
             assert await fleet.metric("provider_away", "lies") == 1
             assert fleet.logged("a provider is away; the next best is bought elsewhere")
+            cluster.want(rows("other", 6))
+            await cluster.send_rollup()
+            await fleet.cycles(3)
+            explained = await fleet.explained("c")
+            assert "Provider lies: it cannot be reached" in explained.reason, explained
             fleet.liar.start()
 
             async def back() -> bool:

@@ -97,8 +97,8 @@ class Published:
     breakers: tuple[Breaker, ...] = ()
     # Provider → why nothing is asked of it until somebody resolves it.
     stood_off: Mapping[str, str] = field(default_factory=dict)
-    # Providers that cannot be reached, and since when nothing was heard of them.
-    away: Mapping[str, int] = field(default_factory=dict)
+    # Provider → why nothing is bought from it until it answers again.
+    away: Mapping[str, str] = field(default_factory=dict)
     # Kinds of machines that are sold out: a shape of each, and when it is tried again.
     sold_out: tuple[tuple[Shape, int], ...] = ()
     # (cluster, fingerprint) → why machines cannot be bootstrapped for it at the moment.

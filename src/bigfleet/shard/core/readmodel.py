@@ -109,7 +109,7 @@ class ReadModel:
             providers=self._providers(),
             breakers=breakers(state.breakers, state.now),
             stood_off=dict(self.executor.refusals.standoffs.reasons),
-            away=dict(self.executor.away.since),
+            away=self.executor.away.told(),
             sold_out=tuple(
                 (shape, state.breakers.until(kind))
                 for kind, shape in sorted(self.executor.refusals.stockouts.kinds(), key=lambda each: each[0])

@@ -72,7 +72,8 @@ def _sentence(explanation: Explanation, published: Published) -> str:
     blocked = published.blocked.get((verdict.key.cluster, verdict.key.fingerprint))
     if blocked and not verdict.satisfied:
         return f"The cluster's operator cannot render user data for it: {blocked}"
-    return views.REASONS[verdict.reason]
+    away = "" if verdict.satisfied else " ".join(f"Provider {name}: {why}." for name, why in published.away.items())
+    return f"{views.REASONS[verdict.reason]} {away}".rstrip()
 
 
 def _granted(each: Granted) -> shardread_pb2.GrantedSupply:

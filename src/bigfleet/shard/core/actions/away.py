@@ -59,6 +59,14 @@ class Away:
             if not self._stopped(provider):
                 unasked.let_go(self._state, provider)
 
+    def told(self) -> dict[str, str]:
+        """Whoever is away, in words."""
+        return {
+            provider: f"it cannot be reached, nothing was heard of it for {(self._state.now - since) // SECOND} s; "
+            "what is free elsewhere is bought instead, until it answers"
+            for provider, since in sorted(self.since.items())
+        }
+
     def list_failed(self, provider: str) -> None:
         self._silence(provider).lists += 1
         self._consider(provider)
