@@ -103,6 +103,11 @@ class _Steps:
         if work.reset:
             self.now += CYCLE
             self.engine.step(None, None, work.policy, self.now, CLOSED)
+        if work.fresh:
+            self.engine = Engine()
+            # The engine before it is garbage that a first step does not meet.
+            gc.collect()
+            self.engine.step(work.load(), None, work.policy, self.now, OPEN)
         feed = next(self._feeds)
         self.now += CYCLE
         marks: list[tuple[str, float]] = []

@@ -205,7 +205,7 @@ def reprovision(machines: int = 500_000, clusters: int = 50, profiles: int = 500
     )
 
 
-def profiles_50k(profiles: int = 50_000, clusters: int = 50) -> Workload:
+def profiles_50k(profiles: int = 50_000, clusters: int = 50, *, first: bool = False) -> Workload:
     """Every row its own profile: a shard that starts, or a fleet that was just taken over, meets them all at once."""
     shapes = [shape(f"type-{t}", f"zone-{z}", 16_000, 64 * GIB, price=1.0) for t in range(5) for z in range(3)]
     number = np.arange(profiles, dtype=np.int64)
@@ -247,9 +247,11 @@ def profiles_50k(profiles: int = 50_000, clusters: int = 50) -> Workload:
             "entries": profiles,
             "profiles": profiles,
             "classes": len(shapes),
-            "per_cycle": f"after an untimed reset, {profiles} rows of {profiles} profiles never met before",
+            "per_cycle": f"after an untimed {'load of a new engine' if first else 'reset'}, {profiles} rows of "
+            f"{profiles} profiles never met before",
         },
-        reset=True,
+        reset=not first,
+        fresh=first,
         check=lambda result: None if len(result.actions) == profiles else "bindings missing",
     )
 
@@ -296,6 +298,13 @@ SHAPES = (
         "units-profiles-50k",
         profiles_50k,
         "50,000 counted rows of 50,000 profiles, none of them met before, in one cycle",
+        "none",
+        limit_ms=500.0,
+    ),
+    ShapeSpec(
+        "units-profiles-50k-first",
+        partial(profiles_50k, first=True),
+        "the same as the first step of a new engine, which has nothing to give back",
         "none",
         limit_ms=500.0,
     ),

@@ -34,6 +34,8 @@ class Workload:
     feeds: Callable[[], Iterator[Feed]]
     facts: dict[str, object]
     reset: bool = False
+    # Every timed step is the first with demand of an engine that has just loaded its machines.
+    fresh: bool = False
     policy: Policy = field(default_factory=Policy)
     tell: Callable[[StepResult], None] = lambda _result: None
     check: Callable[[StepResult], str | None] = lambda _result: None

@@ -56,6 +56,7 @@ class JudgedCluster:
     def unbound(self, pod: int, row: int) -> None:
         podset, node = self._podset(pod), self.nodes[self._machines[row]]
         podset.bound_count -= 1
+        podset.ended[node.id] = podset.ended.get(node.id, 0) + 1
         for holder, key in ((node.pods, podset), (podset.bound, node)):
             holder[key] -= 1  # type: ignore[index]
             if not holder[key]:  # type: ignore[index]

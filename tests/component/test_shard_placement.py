@@ -33,7 +33,6 @@ SETTINGS: dict[str, Any] = {
     "consolidate-interval": "100ms",
     "consolidate-settle": "100ms",
     "consolidate-closing": "2s",
-    "eviction-age": "150ms",
     "eviction-rate": 1,
     "refused-rest": "2s",
     "idle-hold-on-demand": "0",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from bigfleet.wire import shard_pb2
+from tests.kube.cuttable import Cuttable
 from tests.kube.scene import OURS, Scene, played
 from tools.kube.cluster import OPERATOR, POD_CONTROLLER, KubeCluster
 from tools.kube.scripted_shard import ScriptedShard
@@ -89,6 +88,7 @@ def test_writers_that_never_rest_neither_lose_their_taints_nor_keep_ours_off(
         writer.start()
         try:
             wait_until(lambda: theirs["key"] in taints(), what="the other controller got its taint in")
+            wait_until(lambda: written[0] > 20, what="a storm")
             scene.shard.say(node_closing=shard_pb2.NodeClosing(machine_id="m-1", closing=True))
             wait_until(lambda: "bigfleet.lucy.sh/closing" in taints(), what="ours got in too", evidence=taints)
             scene.shard.say(node_closing=shard_pb2.NodeClosing(machine_id="m-1", closing=False))
@@ -97,54 +97,12 @@ def test_writers_that_never_rest_neither_lose_their_taints_nor_keep_ours_off(
         finally:
             stormy.set()
             writer.join()
-        assert written[0] > 20, "that was no storm"
-
-
-class Cuttable:
-    """Passes bytes on to the API server, until it cuts everything there is."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._pairs: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        pairs, self._pairs = self._pairs, []
-        for each in pairs:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
-    def close(self) -> None:
-        self._listener.close()
-        self.cut()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._port))
-                self._pairs += [near, far]
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-        for each in (source, sink):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
 
 
 def test_streams_that_are_cut_again_and_again_lose_no_demand(shared_cluster: KubeCluster, tmp_path: Path) -> None:
     cluster = shared_cluster
     between = Cuttable(cluster.ports["api"])
-    kubeconfig = tmp_path / "through.kubeconfig"
-    own = cluster.kubeconfig(OPERATOR).read_text()
-    kubeconfig.write_text(own.replace(f":{cluster.ports['api']}", f":{between.port}"))
+    kubeconfig = between.kubeconfig(cluster.kubeconfig(OPERATOR), tmp_path)
     try:
         with ScriptedShard() as shard, played(Scene(cluster, shard, tmp_path, kubeconfig=kubeconfig)) as scene:
 

@@ -38,9 +38,10 @@ MOVING = {
     "closed-empty-hold": "2s",
     "consolidate-closing-fraction": 0.5,
     "consolidate-move-fraction": 0.5,
-    "eviction-age": "1s",
     "eviction-rate": 1.0,
 }
+# A pod is old after a second, too.
+MOVED = (*FLAGS, "--old-after", "1s")
 
 
 def given_back(stack: Stack) -> list[str]:
@@ -84,7 +85,7 @@ def test_pods_that_are_replaced_drain_nothing_and_scaling_to_zero_gives_everythi
 
 
 def test_a_fragmented_deployment_moves_to_fewer_nodes_within_its_budget(cluster: KubeCluster, tmp_path: Path) -> None:
-    stack = Stack(tmp_path / "stack", {"c-1": cluster}, offerings=[SMALL], settings=MOVING, operator_flags=FLAGS)
+    stack = Stack(tmp_path / "stack", {"c-1": cluster}, offerings=[SMALL], settings=MOVING, operator_flags=MOVED)
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -273,10 +273,7 @@ def test_an_api_server_that_restarts_withdraws_no_demand(scene: Scene) -> None:
     scene.shard.wait_for("rollup", lambda rollup: sum(need.count for need in rollup.needs) == 5)
     heard = len(scene.shard.all("rollup"))
     scene.cluster_restarted = True
-    server = scene.cluster.programs["apiserver"]
-    server.kill()
-    server.start()
-    scene.cluster._wait_ready()
+    scene.cluster.restart_api_server()
     scene.cluster.ask("DELETE", f"{OURS}/namespaces/default/capacityrequests/r-0")
     wait_until(
         lambda: sum(need.count for need in scene.shard.all("rollup")[-1].needs) == 4,

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from tests.oracle.assign import open_domains, ordered, plan, price_order, score, subtract, take, useful
 from tests.oracle.demand import added
 from tests.oracle.entries import Entry
+from tests.oracle.placement.buying import resting
 from tests.oracle.placement.needs import Need
 from tests.oracle.placement.preempt import await_draining, choose_victims
 from tests.oracle.placement.reports import is_seen
 from tests.oracle.supply import CONFIGURED, DRAINING, HOSTNAME, Block, Unit
 
 if TYPE_CHECKING:
-    from bigfleet.engine.policy import VictimWeights
+    from bigfleet.engine.policy import Conditions, VictimWeights
     from tests.oracle.demand import Demand
     from tests.oracle.placement.buying import Buying
 
@@ -39,12 +40,22 @@ class Holding:
 
 
 class Preempt:
-    def __init__(self, blocks: list[Block], demand: Demand, weights: VictimWeights, buying: Buying) -> None:
+    def __init__(
+        self,
+        blocks: list[Block],
+        demand: Demand,
+        weights: VictimWeights,
+        buying: Buying,
+        conditions: Conditions,
+        now: int,
+    ) -> None:
         self.weights = weights
+        self.conditions, self.now = conditions, now
         self.buying = buying
         self.blocks = blocks
         self.draining = ordered(blocks, DRAINING, price_order)
-        self.holdings = [h for block in blocks if block.head.state == CONFIGURED for h in _holdings(block, demand)]
+        self.demand = demand
+        self.holdings = [h for block in blocks if block.head.state == CONFIGURED for h in self._holdings(block)]
 
     def run(self, entries: list[Entry | Need]) -> None:
         """All entries share out draining supply first; only then does anyone choose a victim."""
@@ -158,33 +169,39 @@ class Preempt:
         total += weights.reclamation / max(holding.reclamation, weights.penalty_floor_dollars)
         return total
 
+    def _holdings(self, block: Block) -> list[Holding]:
+        groups: dict[tuple[object, ...], list[Unit]] = {}
+        judgements = {unit: self._judged(unit) for unit in block.members}
+        for unit in block.members:
+            unit.judged = judgements[unit][1]
+            groups.setdefault((unit.claimant, *judgements[unit]), []).append(unit)
+        return [Holding(members, *judgements[members[0]]) for members in groups.values()]
+
+    def _judged(self, unit: Unit) -> tuple[bool, int, float, float]:
+        """Excess, priority, interruption and reclamation dollars: by report, by the row that claims it, or by stamp."""
+        claimant, cluster, report = unit.claimant, self.demand.clusters.get(unit.cluster), unit.report
+        unit.lies_empty = False
+        if claimant:
+            return (False, claimant.profile.priority, claimant.interruption, claimant.reclamation)
+        if cluster is None or not cluster.reporting:
+            return (bool(cluster and cluster.ready), unit.priority, unit.interruption, unit.reclamation)
+        if report is not None and report.empty and is_seen(unit, self.demand) and self._has_settled(unit):
+            unit.lies_empty = True
+            return (True, -(2**31), 0.0, 0.0)
+        if report is None or report.empty:
+            return (False, unit.priority, unit.interruption, unit.reclamation)
+        interruption = math.inf if report.pinned else report.interruption
+        return (False, report.max_pod_priority, interruption, report.reclamation)
+
+    def _has_settled(self, unit: Unit) -> bool:
+        """Ready for a boot, so that pods it was bought for would be there, and nobody has refused to drain it."""
+        if unit.ready_since is None or resting(unit, self.conditions, 1, self.now):
+            return False
+        return unit.ready_since + self.buying.worth.boot_ns(unit) <= self.now
+
 
 def _spared(unit: Unit) -> bool:
     return unit.moving or unit.reopened or unit.taker is not None
-
-
-def _holdings(block: Block, demand: Demand) -> list[Holding]:
-    groups: dict[tuple[object, ...], list[Unit]] = {}
-    judgements = {unit: _judged(unit, demand) for unit in block.members}
-    for unit in block.members:
-        unit.judged = judgements[unit][1]
-        groups.setdefault((unit.claimant, *judgements[unit]), []).append(unit)
-    return [Holding(members, *judgements[members[0]]) for members in groups.values()]
-
-
-def _judged(unit: Unit, demand: Demand) -> tuple[bool, int, float, float]:
-    """Excess, priority, interruption and reclamation dollars: by report, by the row that claims it, or by stamp."""
-    claimant, cluster, report = unit.claimant, demand.clusters.get(unit.cluster), unit.report
-    if claimant:
-        return (False, claimant.profile.priority, claimant.interruption, claimant.reclamation)
-    if cluster is None or not cluster.reporting:
-        return (bool(cluster and cluster.ready), unit.priority, unit.interruption, unit.reclamation)
-    if report is not None and report.empty and is_seen(unit, demand):
-        return (True, -(2**31), 0.0, 0.0)
-    if report is None or report.empty:
-        return (False, unit.priority, unit.interruption, unit.reclamation)
-    interruption = math.inf if report.pinned else report.interruption
-    return (False, report.max_pod_priority, interruption, report.reclamation)
 
 
 def _first_open(entry: Entry, units: list[Unit]) -> Unit | None:

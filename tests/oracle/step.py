@@ -18,7 +18,7 @@ from tests.oracle.entries import Entry, entries_of, in_order
 from tests.oracle.judging import grace_seconds
 from tests.oracle.placement.belief import believed
 from tests.oracle.placement.buying import Buying
-from tests.oracle.placement.coming import alone_first, coming_lots, place_on_coming
+from tests.oracle.placement.coming import coming_lots, particular_first, place_on_coming
 from tests.oracle.placement.consolidate import Consolidation
 from tests.oracle.placement.giving_back import Going, going, note_empty, split_moves
 from tests.oracle.placement.needs import Need, needs_of
@@ -98,7 +98,7 @@ class Oracle:
             need.may_acquire = self._may_acquire(need, policy, conditions, now) and not need.parked
             need.able = self._may_preempt(need, policy, now) and not need.parked
         book = coming_lots(units, needs, self.demand, worth, now)
-        for need in alone_first(needs):
+        for need in particular_first(needs):
             place_on_coming(need, book, units)
 
         buying = Buying(blocks, units, needs, self.demand, worth, book, conditions, now)
@@ -116,7 +116,7 @@ class Oracle:
                 part.missing_after_assign = part.deficit
         if conditions.preempt:
             short = [e for e in entries if not e.done and self._may_preempt(e, policy, now) and not e.parked]
-            Preempt(blocks, self.demand, policy.victim, buying).run(short)
+            Preempt(blocks, self.demand, policy.victim, buying, conditions, now).run(short)
         self._update_parking(entries, policy, conditions, now)
         note_excess(self.machines, self.demand, now)
         refill(self.machines, self.demand, policy, now)
@@ -304,8 +304,9 @@ def _preempts(entries: list[Entry | Need], disposition: Disposition) -> list[Act
                     entry.key,
                     grace,
                     priority,
-                    Reason.INVERSION,
+                    Reason.EMPTY if unit.lies_empty else Reason.INVERSION,
                     disposition,
+                    voluntary=unit.lies_empty,
                 )
             )
     return actions

@@ -54,6 +54,7 @@ class Unit:
     moving: bool = False
     reopened: bool = False
     judged: int = 0
+    lies_empty: bool = False
     claimant: Any = None
     promised: Any = None
     preemptor: Any = None

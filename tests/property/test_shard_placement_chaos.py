@@ -23,7 +23,6 @@ SELDOM: dict[str, Any] = {
     "eviction_rate": 1.0,
     "consolidate_closing": round(120e9),
     "consolidate_settle": round(60e9),
-    "eviction_age": round(60e9),
 }
 
 
@@ -38,6 +37,8 @@ class Trouble:
         for name, cores, price in (("small", 4, 1.0), ("large", 16, 3.2), ("dear", 8, 4.0)):
             provider.several(12, name, S.SPECULATIVE, type=name, price=price, size={"cpu": cores * 1000})
         self.clusters = [PlacingOperator(self.world, name) for name in ("a", "b")]
+        for cluster in self.clusters:
+            cluster.old_after = 60.0
 
     def play(self, events: int) -> None:
         deeds = (self.grow, self.grow, self.shrink, self.crash, self.cut, self.lose, self.refuse, self.hang)

@@ -1,4 +1,4 @@
-"""Twelve ways to get the rules for reporting clusters wrong, and how many random fleets it takes to notice each.
+"""Fourteen ways to get the rules for reporting clusters wrong, and how many random fleets it takes to notice each.
 
 `python -m tests.strategies.placed_mutants [FLEETS]` prints one JSON line. A mutant is the oracle with one rule broken;
 where a play's results differ from the sound ones it is killed. An engine that made the same mistake would be, too.
@@ -17,6 +17,7 @@ from tests.oracle import step
 from tests.oracle.demand import Cluster
 from tests.oracle.judging import times
 from tests.oracle.placement import belief, buying, coming, consolidate, giving_back, lots, preempt, worth
+from tests.oracle.placement.needs import Need
 from tests.oracle.step import Oracle
 from tests.strategies.differential import difference
 from tests.strategies.fleets import Size
@@ -144,7 +145,11 @@ def _stranded_counted_twice() -> Any:
 
 
 def _tokens_wait_their_turn() -> Any:
-    return _patched((step, "alone_first", lambda needs: needs))
+    return _patched((Need, "has_tokens", False))
+
+
+def _devices_wait_their_turn() -> Any:
+    return _patched((Need, "has_devices", False))
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
@@ -161,6 +166,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "pinned moved": _pinned_moved,
     "stranded counted twice": _stranded_counted_twice,
     "tokens wait their turn": _tokens_wait_their_turn,
+    "devices wait their turn": _devices_wait_their_turn,
 }
 
 

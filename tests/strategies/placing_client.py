@@ -36,6 +36,9 @@ class Node:
     pods: int = 0
     closing_since: int = 0
     draining: bool = False
+    # Pods that came with the last look, and those that came before it, ever.
+    young: int = 0
+    matured: int = 0
 
 
 @dataclass
@@ -153,8 +156,10 @@ class PlacingClient:
             gone = min(max(0, surplus), node.pods)
             node.pods, surplus = node.pods - gone, surplus - gone
         for _, node in sorted(self.nodes.items()):
+            node.matured, node.young = node.matured + node.young, 0
             if not node.closing_since and not node.draining:
-                node.pods += min(self.waiting, node.cores - node.pods)
+                node.young = min(self.waiting, node.cores - node.pods)
+                node.pods += node.young
 
     async def tell(self) -> None:
         for machine, node in sorted(self.nodes.items()):
@@ -196,6 +201,7 @@ class PlacingClient:
             profiles=[self.fingerprint] if node.pods else [],
             closing_since=node.closing_since,
             mirror_version=self.version,
+            matured=node.matured,
         )
 
 

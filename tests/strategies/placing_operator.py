@@ -14,12 +14,15 @@ from tests.strategies.placed import counted, pods
 from tests.strategies.shard_world import ALL, Operator, S, World
 
 LOOK = 10.0
+OLD = 900.0
 
 
 @dataclass(eq=False)
 class Pod:
     cores: int
     node: str = ""
+    began: int = 0
+    old: bool = False
 
 
 @dataclass(eq=False)
@@ -27,6 +30,7 @@ class Node:
     ready_at: int
     closing_since: int = 0
     draining: bool = False
+    matured: int = 0
 
 
 @dataclass
@@ -48,6 +52,8 @@ class PlacingOperator(Operator):
         self.refusals = Refusals()
         self.version = 0
         self.boot = 2.0
+        # Pods that have stood on their node for so long are old.
+        self.old_after = OLD
         self.never_ready: set[str] = set()
         self.unplaceable = False
         # Whether it opens a closing node itself for a pod that fits only there.
@@ -125,7 +131,7 @@ class PlacingOperator(Operator):
             for machine, node in sorted(self.nodes.items()):
                 open_ = not node.closing_since and not node.draining and node.ready_at <= self.world.now
                 if open_ and not self.unplaceable and self._free(machine) >= pod.cores:
-                    pod.node = machine
+                    pod.node, pod.began = machine, self.world.now
                     break
             else:
                 self._reopen_for(pod)
@@ -134,12 +140,16 @@ class PlacingOperator(Operator):
         for machine, node in sorted(self.nodes.items()):
             if self.reopens and node.closing_since and not node.draining and self._free(machine) >= pod.cores:
                 node.closing_since = 0
-                pod.node = machine
+                pod.node, pod.began = machine, self.world.now
                 return
 
     def look(self) -> None:
         """Bind what can be bound and tell everything: nodes first."""
         self._bind()
+        for pod in self.pods:
+            if pod.node and not pod.old and self.world.now - pod.began >= self.old_after * 1e9:
+                pod.old = True
+                self.nodes[pod.node].matured += 1
         self.version += 1
         for machine in sorted(self.nodes):
             self._reply(self.session, self._report(machine))
@@ -184,6 +194,7 @@ class PlacingOperator(Operator):
             profiles=(self.profile,) if here else (),
             closing_since=node.closing_since,
             mirror_version=self.version,
+            matured=node.matured,
         )
 
     def _removable(self, machine: str) -> bool:

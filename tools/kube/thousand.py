@@ -153,6 +153,7 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
             left = [p["metadata"]["name"] for p in pods if not p["spec"].get("nodeName")]
             requests = cluster.items("/apis/bigfleet.lucy.sh/v1alpha1/capacityrequests")
             forbidden = stack.forbidden()
+            bought = _bought(folder / "stack" / "audit.jsonl")
             asked = {name: _requests(address) for name, address in stack.http.items()}
             programs = (*cluster.programs.values(), *stack.programs())
             spent = {program.name: round(program.processor_seconds() - before[program.name], 1) for program in programs}
@@ -181,6 +182,8 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
         "limit_seconds": WITHIN_SECONDS,
         "left_over": len(left),
         "nodes": counts,
+        # With those that were given back before the end: whatever is above the nodes was bought for nothing.
+        "machines_bought": bought,
         "nodes_without_pods": unused,
         "dollars_per_hour": round(dollars, 2),
         "integer_bound": round(least, 2),
@@ -198,6 +201,17 @@ def run(folder: Path, scale: float, flags: list[str], *, compiled: bool, limit: 
         "forbidden_calls": forbidden,
         "verdict": "PASS" if good else "FAIL",
     }
+
+
+def _bought(audit: Path) -> dict[str, int]:
+    """Purchases by type of machine, as the shard wrote them down."""
+    found: dict[str, int] = {}
+    for line in audit.read_text().splitlines():
+        action = json.loads(line)
+        if action["kind"] == "Provision" and action["outcome"] == "success":
+            kind = action["machine"].split("/")[2]
+            found[kind] = found.get(kind, 0) + 1
+    return found
 
 
 def _requests(address: str) -> dict[str, int]:

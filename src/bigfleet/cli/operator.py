@@ -46,6 +46,9 @@ def operator(
         int, _option("Soft taints by which the scheduler fills fuller nodes first, 0 (off) to 6.", "N")
     ] = 6,
     fill_interval: Annotated[str, _option("Time between two changes of those taints.", "DURATION")] = "30s",
+    old_after: Annotated[
+        str, _option("Pods of this age count as old: a share of them may be evicted to save money.", "DURATION")
+    ] = "15m",
     keep_new_nodes: Annotated[
         bool,
         typer.Option(
@@ -103,6 +106,7 @@ def operator(
         drained_retention_seconds=float(duration(drained_retention)),
         fill_levels=fill_levels,
         fill_seconds=float(duration(fill_interval)),
+        old_seconds=float(duration(old_after)),
         keep_new_nodes=keep_new_nodes,
         cordon_closing=cordon_closing,
         keep_off_interruptible=keep_off_interruptible,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.counted.closing import age_units, clear_parking, count_short, mark_parked
-from bigfleet.engine.counted.judging import count_judged, judged_blocks
+from bigfleet.engine.counted.judging import count_judged, judged_blocks, lie_empty
 from bigfleet.engine.counted.step import CountedStep, in_order, runs
 from bigfleet.engine.counted.turns import find_lacking
 from bigfleet.engine.decide.assign import (
@@ -133,7 +133,8 @@ class Engine:
         self._bench = Workbench()
         self._by_name = np.zeros(0, np.int32)
         self._clock = np.zeros(1, np.int64)
-        self._epoch = 0
+        # Reclaim's steps. The first is 2: machines that no step found excess have 0, which is not the one before it.
+        self._epoch = 1
         self._last: Latest | None = None
         self._openings = Openings()
         self._retry_all = True
@@ -190,7 +191,7 @@ class Engine:
         counted = self._count(w, rules, policy) if self.nodes.heard else None
         w, pending = self._assign(w, rules, counted, policy, conditions)
         tell("assign")
-        w = self._preempt(w, pending, policy, conditions, counted)
+        w = self._preempt(w, pending, policy, conditions, counted, now)
         tell("preempt")
         result, stable = self._decide(w, pending, rules, policy, conditions, rejected, rollups, tell, counted)
         self._last = Latest(policy, conditions, result, stable)
@@ -410,7 +411,7 @@ class Engine:
         return self._by_name
 
     def _preempt(
-        self, w: World, pending: _Pending, policy: Policy, conditions: Conditions, counted: CountedStep | None
+        self, w: World, pending: _Pending, policy: Policy, conditions: Conditions, counted: CountedStep | None, now: int
     ) -> World:
         v = self._bench.victims
         v.meta.fill(0)
@@ -448,8 +449,8 @@ class Engine:
         if self.nodes.heard:
             mark = counted.book.mark if counted is not None else np.zeros(len(self.fleet.v.state), np.uint8)
             judged_blocks(
-                w, v, self.nodes.r, self.nodes.s, self.fleet.v, self.fleet.cells.members.v, mark, clusters, mask,
-                ceiling, terms,
+                w, v, self.nodes.r, self.nodes.s, self.fleet.v, self.fleet.cells.members.v,
+                self._giving.published(self.catalog, policy.placement), mark, clusters, mask, ceiling, terms, now,
             )  # fmt: skip
         r = self._bench.ranked
         blocks = int(v.meta[BLOCKS])
@@ -696,13 +697,16 @@ class Engine:
                 slot4 = with_dropped(w, fleet, dropped, slot4, now)
         if len(slot4):
             slot4 = slot4[((fleet.v.flags[slot4] & KEPT) == 0) & ~np.isin(slot4, moved)]
+        empty = lie_empty(
+            self.nodes.r, self.nodes.s, fleet.v, fleet.cells.v, giving.published(self.catalog, placement), slot2, now
+        )
         capped = live and policy.reclaim_cap_fraction > 0
         reclaims, refused = given_back(
             w, going if conditions.reclaim else {}, slot3, cluster3, policy, policy.reclaim_cap_window_ns * capped
         )
         return Placed(
             first=acquired(w, fleet, counted, made1, policy),
-            second=preempted(w, fleet, slot2, entry2, gap),
+            second=preempted(w, fleet, slot2, entry2, gap, empty),
             reclaims=reclaims,
             rest=consolidated(fleet, begun_moves, passed, policy),
             releases=released(slot4),

@@ -8,13 +8,11 @@ units are derived anew afterwards, as they are when live keys change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import gt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.demand.demand import Demand
@@ -98,9 +96,12 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand, nodes: Nodes) -> C
     new_groups[groups] = fresh.texts.intern_all([texts[number] for number in groups.tolist()])
     new_profiles = np.zeros(max(1, len(catalog.profiles)), np.int32)
     new_profiles[profiles] = fresh.intern_profiles([catalog.profiles[number] for number in profiles.tolist()])
-    new_shapes = _renumbered(shapes, len(catalog.shapes), lambda number: fresh.intern_shape(catalog.shapes[number]))
+    # What is not used has number 0, and nobody reads it.
+    new_shapes = np.zeros(max(1, len(catalog.shapes)), np.int32)
+    new_shapes[shapes] = [fresh.intern_shape(catalog.shapes[number]) for number in shapes.tolist()]
     known = catalog.stamps.stamps
-    new_stamps = _renumbered(stamps, len(known), lambda number: fresh.stamps.intern_stamp(known[number]))
+    new_stamps = np.zeros(max(1, len(known)), np.int32)
+    new_stamps[stamps] = fresh.stamps.intern_stamps([known[number] for number in stamps.tolist()])
     # The last place is what -1, no cluster, finds.
     new_clusters = np.full(len(fleet.clusters) + 1, -1, np.int32)
     new_clusters[clusters] = np.arange(len(clusters))
@@ -108,11 +109,3 @@ def give_back(catalog: Catalog, fleet: Fleet, demand: Demand, nodes: Nodes) -> C
     demand.renumber(fresh, new_profiles, new_groups, new_clusters, clusters, resources)
     nodes.renumber(fresh, new_clusters, clusters, resources)
     return fresh
-
-
-def _renumbered(used: Iterable[np.int64], size: int, intern: Callable[[int], int]) -> NDArray[np.int32]:
-    """New numbers by old ones; what is not used has number 0, and nobody reads it."""
-    numbers = np.zeros(max(1, size), np.int32)
-    for number in used:
-        numbers[number] = intern(int(number))
-    return numbers

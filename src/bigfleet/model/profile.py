@@ -48,6 +48,7 @@ class Profile:
         "priority",
         "reclamation_bucket",
         "requirements",
+        "same",
         "spread",
         "tolerations",
     )
@@ -60,6 +61,8 @@ class Profile:
     tolerations: tuple[Toleration, ...]
     # What an interruption costs at most where that is less than the bucket says; 0 where it is not.
     interruption_microdollars: int
+    # The co-location requirement, if any; the first in canonical order decides.
+    same: Requirement | None
     fingerprint: str
 
     def __init__(
@@ -88,7 +91,8 @@ class Profile:
         if microdollars:
             fingerprint += f"|ipm={microdollars}"
         fix = object.__setattr__
-        fix(self, "requirements", tuple([requirement for requirement, _ in wanted]))
+        fix(self, "requirements", asked := tuple([requirement for requirement, _ in wanted]))
+        fix(self, "same", next((each for each in asked if each.operator is Operator.SAME), None))
         fix(self, "spread", tuple([each for each, _ in spreads]))
         fix(self, "priority", priority)
         fix(self, "interruption_bucket", int(interruption_bucket))
@@ -96,14 +100,6 @@ class Profile:
         fix(self, "tolerations", tuple([toleration for toleration, _ in tolerated]))
         fix(self, "interruption_microdollars", microdollars)
         fix(self, "fingerprint", fingerprint)
-
-    @property
-    def same(self) -> Requirement | None:
-        """The co-location requirement, if any; the first in canonical order decides."""
-        for requirement in self.requirements:
-            if requirement.operator is Operator.SAME:
-                return requirement
-        return None
 
     @property
     def strict_spread(self) -> Spread | None:

@@ -46,6 +46,7 @@ def report_to_wire(report: NodeReport) -> shard_pb2.NodeReport:
         exclusive=report.exclusive,
         closing_since=report.closing_since,
         mirror_version=report.version,
+        matured=report.matured,
     )
 
 

@@ -649,6 +649,7 @@ class NodeReport(_message.Message):
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     CLOSING_SINCE_FIELD_NUMBER: _builtins.int
     MIRROR_VERSION_FIELD_NUMBER: _builtins.int
+    MATURED_FIELD_NUMBER: _builtins.int
     machine_id: _builtins.str
     node_name: _builtins.str
     ready: _builtins.bool
@@ -668,6 +669,8 @@ class NodeReport(_message.Message):
     """Unix nanoseconds; 0 means open"""
     mirror_version: _builtins.int
     """see ClusterCapacityNeeds"""
+    matured: _builtins.int
+    """pods that became 15 minutes old there, ever; earns what may be evicted"""
     @_builtins.property
     def used(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """requests of its pods, DaemonSets not counted"""
@@ -707,10 +710,11 @@ class NodeReport(_message.Message):
         exclusive: _abc.Iterable[_builtins.str] | None = ...,
         closing_since: _builtins.int = ...,
         mirror_version: _builtins.int = ...,
+        matured: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "closing_since", b"closing_since", "empty", b"empty", "exclusive", b"exclusive", "groups", b"groups", "interruption_dollars", b"interruption_dollars", "machine_id", b"machine_id", "max_pod_priority", b"max_pod_priority", "mirror_version", b"mirror_version", "node_name", b"node_name", "pinned", b"pinned", "profiles", b"profiles", "ready", b"ready", "reclamation_dollars", b"reclamation_dollars", "removable", b"removable", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "closing_since", b"closing_since", "empty", b"empty", "exclusive", b"exclusive", "groups", b"groups", "interruption_dollars", b"interruption_dollars", "machine_id", b"machine_id", "matured", b"matured", "max_pod_priority", b"max_pod_priority", "mirror_version", b"mirror_version", "node_name", b"node_name", "pinned", b"pinned", "profiles", b"profiles", "ready", b"ready", "reclamation_dollars", b"reclamation_dollars", "removable", b"removable", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

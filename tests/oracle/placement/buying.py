@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.oracle.entries import compare_units
 from tests.oracle.judging import times
 from tests.oracle.placement.coming import place_one
-from tests.oracle.placement.lots import REMAINDER, Book, Lot, everywhere
+from tests.oracle.placement.lots import REMAINDER, Book, Lot, everywhere, is_for_devices
 from tests.oracle.placement.needs import ACQUIRED, AWAITING, Need, Portion
 from tests.oracle.placement.worth import fits, has_devices, minus, owned, published, wanted
 from tests.oracle.supply import CONFIGURED, DRAINING, IDLE, SPECULATIVE, Block, Unit
@@ -219,6 +219,8 @@ class Buying:
         if riders and not (offer.tier == BUY and offer in self.scarce):
             for rider in self._riders(need):
                 ride = rider.parts[0]
+                if is_for_devices(portion, head) and not has_devices(ride.unit):
+                    continue
                 more = min(ride.deficit, fits(left, tokens, ride, head))
                 if more > 0 and self._may_ride(rider, ride, head):
                     carried.append((rider, ride, more))
@@ -260,7 +262,8 @@ class Buying:
             free = fill.offer.tier == PAID_IDLE and owned(fill.offer.head)
             self.spent += len(members) * (fill.risk if free else fill.cost)
         room = self.worth.room(need.cluster, fill.offer.head)
-        lot = Lot(members, fill.left, room, fill.tokens, source, rank=REMAINDER)
+        devices = is_for_devices(fill.carried[0][1], fill.offer.head)
+        lot = Lot(members, fill.left, room, fill.tokens, source, rank=REMAINDER, for_devices=devices)
         self.book.open(need.cluster, lot)
         if need.plain and fill.offer.tier in (PAID_IDLE, BUY):
             self.purchases.append(Purchase(need, fill, lot))

@@ -74,8 +74,8 @@ def _is_coming(unit: Unit, demand: Demand) -> bool:
     return unit.ready_since is None or (unit.open_version is not None and not is_seen(unit, demand))
 
 
-def alone_first(needs: list[Need]) -> list[Need]:
-    """P16's order: among needs of equal weight those that share no machine with their like."""
+def particular_first(needs: list[Need]) -> list[Need]:
+    """P16's order: among needs of equal weight those with devices, then those that share no machine with their like."""
 
     def weight(need: Need) -> tuple[int, int, int]:
         profile = need.profile
@@ -83,8 +83,7 @@ def alone_first(needs: list[Need]) -> list[Need]:
 
     ordered: list[Need] = []
     for _, equals in itertools.groupby(needs, weight):
-        some = list(equals)
-        ordered += [need for need in some if need.has_tokens] + [need for need in some if not need.has_tokens]
+        ordered += sorted(equals, key=lambda need: (not need.has_devices, not need.has_tokens))
     return ordered
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.oracle.placement.worth import fits, minus, wanted
+from tests.oracle.placement.worth import fits, has_devices, minus, published, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,8 @@ class Lot:
     rank: int = NAMED
     closed: bool = False
     owner: tuple[str, str, str] | None = None
+    # Only units that name a device may come.
+    for_devices: bool = False
 
     @property
     def head(self) -> Unit:
@@ -47,6 +49,11 @@ class Lot:
     @property
     def slack(self) -> int:
         return min((self.left.get(name, 0) * 1000 // room for name, room in self.room.items() if room > 0), default=0)
+
+
+def is_for_devices(portion: Portion, unit: Unit) -> bool:
+    """Whether a machine that carries such units is for others with devices only."""
+    return has_devices(portion.unit) and has_devices(published(unit))
 
 
 def everywhere(_: Unit) -> bool:
@@ -82,6 +89,8 @@ class Book:
                 continue
             if lot.owner not in (None, (need.cluster, need.profile.fingerprint, need.group)):
                 continue
+            if lot.for_devices and not has_devices(portion.unit):
+                continue
             units = fits(lot.left, lot.tokens, portion, lot.head)
             if units > 0 and not self.worth.risky(need, portion, lot.head):
                 found.append((lot.rank, units, lot.first, lot))
@@ -102,6 +111,7 @@ class Book:
         rest = units - full * most if full < len(lot.members) else 0
         shares = [(most, lot.members[:full]), (rest, lot.members[full : full + 1] if rest else [])]
         want = wanted(portion, lot.head)
+        devices = lot.for_devices or is_for_devices(portion, lot.head)
         used = [unit for _, members in shares for unit in members]
         lot.members = lot.members[len(used) :]
         for each, members in shares:
@@ -117,6 +127,7 @@ class Book:
                         lot.source,
                         lot.until,
                         REMAINDER,
+                        for_devices=devices,
                     ),
                 )
         if lot.rank == UNNAMED:

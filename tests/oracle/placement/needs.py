@@ -13,6 +13,7 @@ from bigfleet.engine.results import NeedKey
 from tests.oracle.demand import Amounts, Demand, Row, added, vector
 from tests.oracle.entries import compare_units
 from tests.oracle.judging import HOSTNAME, bucket_dollars, same_key, strict_spread
+from tests.oracle.placement.worth import has_devices
 
 if TYPE_CHECKING:
     from bigfleet.model.profile import Profile
@@ -103,6 +104,11 @@ class Need:
     def has_tokens(self) -> bool:
         """Whether a unit that lacks room has some; what runs has found its machine."""
         return any(portion.stranded and portion.tokens for portion in self.portions)
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether a unit that lacks room asks for some."""
+        return any(part.stranded and has_devices(part.unit) for part in self.parts)
 
     @property
     def done(self) -> bool:

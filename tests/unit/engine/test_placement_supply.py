@@ -11,6 +11,7 @@ from bigfleet.engine.placement import Backoff
 from bigfleet.engine.policy import Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, Reason, UnmetReason
 from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.taint import Toleration
 from tests.oracle.implementations import BOTH
 from tests.strategies.builders import (
     CREATING,
@@ -201,6 +202,35 @@ def test_work_without_gpus_buys_no_gpu_machine_unless_nothing_else_fits(make: An
     gpu, cpu = offers(2, "a-gpu", cpu=8, mem=8, gpu=1, price=0.1), offers(1, "b", cpu=8, mem=8, price=2.0)
     result = Steps(make)(gpu, cpu, rows=[pods("c", 2, cpu=8, mem=1)])
     assert did(result, P) == ["b0", "a-gpu0"]
+
+
+@BOTH
+def test_pods_that_came_first_do_not_take_the_cores_of_gpu_machines_on_their_way(make: Any) -> None:
+    """They grew after the GPU machines were bought, and are first in order."""
+    steps = Steps(make)
+    gpus = several(2, machine, "k", CREATING, "c", capacity=ON_DEMAND, cpu=32, mem=128, gpu=8, price=12)
+    slots = offers(9, "g", cpu=32, mem=128, gpu=8, price=12), offers(30, "m", cpu=8, mem=32, price=0.4)
+    web = pods("c", 1, cpu=1, mem=2)
+    steps(*slots, rows=[web])
+    tolerates = [Toleration("nvidia.com/gpu", "Exists")]
+    web, train = pods("c", 100, cpu=1, mem=2), pods("c", 16, cpu=2, mem=8, gpu=1, tolerations=tolerates)
+    result = steps(gpus, rows=[web, train], after=1)
+    assert verdict(result, train).units.coming == 16
+    assert [name for name in did(result, P) if name.startswith("g")] == []
+
+
+@BOTH
+def test_what_a_gpu_machine_has_left_beside_its_gpus_is_planned_for_nobody_else(make: Any) -> None:
+    """The scheduler would give them all of it, and the pods it was bought for would be bought for again."""
+    web, train = pods("c", 7, cpu=1, mem=2), pods("c", 8, cpu=2, mem=8, gpu=1)
+    shape = {"cpu": 32, "mem": 128, "gpu": 8, "price": 12}
+    slots = offers(2, "g", **shape), offers(9, "m", cpu=7, mem=32, price=0.4)
+    for rows in ([web, train], [train, web]):
+        assert did(Steps(make)(*slots, rows=rows), P) == ["g0", "m0"], "no riders"
+    coming = machine("k", CREATING, "c", capacity=ON_DEMAND, **shape)
+    assert did(Steps(make)(coming, *slots, rows=[web, train]), P) == ["m0"], "no room on its way"
+    spare = machine("k", CREATING, "c", capacity=ON_DEMAND, **shape)
+    assert did(Steps(make)(spare, *slots, rows=[web]), P) == [], "one that nobody with GPUs needs is room"
 
 
 @BOTH

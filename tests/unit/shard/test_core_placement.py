@@ -188,6 +188,20 @@ def test_a_machine_whose_node_never_appears_is_drained_and_its_kind_backs_off() 
     assert (backoff.cluster, backoff.instance_type, backoff.row) == ("c", "bad", None)
 
 
+def test_a_kind_that_does_not_come_up_is_not_bought_again_when_that_is_found() -> None:
+    world = placing(ready_timeout=round(60e9))
+    world.provider.several(4, "a", S.SPECULATIVE, type="bad", price=0.5)
+    world.provider.several(4, "b", S.SPECULATIVE, type="good")
+    cluster = PlacingOperator(world, "c")
+    cluster.never_ready = {f"a{n}" for n in range(4)}
+    cluster.start(1, 3)
+    world.run(4 * MINUTE)
+    assert not cluster.waiting
+    given_up = sorted(node for drain in cluster.of(ev.ReclaimInstruction) for node in drain.nodes)
+    assert given_up == ["a0"], "its pods had to wait for one kind that does not come up, not for the next of it"
+    assert len(world.messages("did not help")) == 1
+
+
 def test_a_ready_node_nobody_can_use_backs_its_kind_off_for_the_row() -> None:
     world = placing()
     world.provider.several(3, "s", S.SPECULATIVE)
@@ -383,11 +397,18 @@ def test_evictions_are_earned_by_pods_that_stay() -> None:
     cluster.start(3, 1)
     world.run(20 * MINUTE)
     assert world.core.placement.evictions.allowed() == (("c", 1),)
+    # So do pods that take the place of others: a row of as many as before is not the same pods.
+    for _ in range(30):
+        cluster.stop(1, 2)
+        cluster.start(1, 2)
+        world.run(1 * MINUTE)
+    world.run(15 * MINUTE)
+    assert world.core.placement.evictions.allowed() == (("c", 2),)
     # Pods that are old already earn nothing again: without the journal none could ever be evicted after a restart.
     world.crash()
     cluster.connect()
     world.run(1 * MINUTE)
-    assert world.core.placement.evictions.allowed() == (("c", 1),)
+    assert world.core.placement.evictions.allowed() == (("c", 2),)
 
 
 def test_demand_that_returns_takes_back_a_drain_of_its_own_cluster() -> None:

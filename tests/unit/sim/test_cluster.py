@@ -96,6 +96,18 @@ def test_a_gang_stays_in_the_domain_that_holds_most_of_it() -> None:
     assert placed(c, "g") == {"b0": 1, "b1": 1, "b2": 1}
 
 
+def test_a_job_begins_with_all_its_pods_or_waits() -> None:
+    c, _ = cluster()
+    c.create("g", "g", kind("gang"), 3, now=0, service=False)
+    c.join("n1", machine(8, rack="r1"))
+    c.join("n2", machine(4, rack="r2"))
+    c.bind(now=0)
+    assert placed(c, "g") == {}
+    c.join("n3", machine(4, rack="r1"))
+    c.bind(now=1)
+    assert placed(c, "g") == {"n1": 2, "n3": 1}
+
+
 def test_the_rest_of_a_gang_waits_rather_than_going_elsewhere() -> None:
     c, _ = cluster()
     c.create("g", "g", kind("gang"), 3, now=0)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter, itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from bigfleet.engine.batches import Shape
 from bigfleet.engine.catalog.classes import ABSENT, HOSTNAME, Classes
 from bigfleet.engine.catalog.matching import Matching, Numbered
 from bigfleet.engine.catalog.odd import OddVectors
-from bigfleet.engine.catalog.precedence import Precedence
+from bigfleet.engine.catalog.precedence import Precedence, codes_of
 from bigfleet.engine.catalog.stamps import StampTable
 from bigfleet.engine.kernels.columns import grown, made, room, widened
 from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1M
@@ -79,7 +81,9 @@ class Domains(View):
     meta: I8
 
 
-_DOLLARS = tuple(bucket_dollars(bucket) for bucket in BUCKETS)
+_DOLLARS = np.array([bucket_dollars(bucket) for bucket in BUCKETS])
+_TOLD = tuple(map(attrgetter, ("priority", "interruption_bucket", "reclamation_bucket", "interruption_microdollars")))
+_same, _spread, _requirements = attrgetter("same"), attrgetter("spread"), attrgetter("requirements")
 
 
 class Catalog:
@@ -176,11 +180,12 @@ class Catalog:
         keys: Counter[str] = Counter()
         named: Counter[str] = Counter()
         for numbers, count in ((came, Counter.update), (left, Counter.subtract)):
-            profiles = [self.profiles[number] for number in numbers]
-            asked = [each for profile in profiles for each in profile.requirements]
-            count(keys, (each.key for each in asked))
-            count(keys, (each.topology_key for profile in profiles if profile.spread for each in profile.spread))
-            count(named, (value for each in asked if each.key == HOSTNAME_LABEL for value in each.values))
+            profiles = list(map(self.profiles.__getitem__, numbers))
+            asked = list(chain.from_iterable(map(_requirements, profiles)))
+            count(keys, Counter(map(itemgetter(0), asked)))
+            count(keys, Counter(map(itemgetter(0), chain.from_iterable(map(_spread, profiles)))))
+            if HOSTNAME_LABEL in keys:
+                count(named, (value for each in asked if each.key == HOSTNAME_LABEL for value in each.values))
         # A host is nobody's class.
         del keys[HOSTNAME_LABEL]
         self._count(self._key_refs, keys)
@@ -400,31 +405,26 @@ class Catalog:
         p, mine = self.p, slice(first, last)
         texts = self.texts.intern_all(list(new))
         p.text[mine] = texts
-        p.priority[mine] = [each.priority for each in added]
-        p.interruption[mine] = [each.interruption_bucket for each in added]
-        p.reclamation[mine] = [each.reclamation_bucket for each in added]
-        p.interruption_dollars[mine] = [_DOLLARS[each.interruption_bucket] for each in added]
-        finer = np.array([each.interruption_microdollars for each in added])
+        priority, interruption, reclamation, finer = (np.fromiter(map(one, added), np.int64, len(new)) for one in _TOLD)
+        p.priority[mine], p.interruption[mine], p.reclamation[mine] = priority, interruption, reclamation
+        p.interruption_dollars[mine], p.reclamation_dollars[mine] = _DOLLARS[interruption], _DOLLARS[reclamation]
         p.told_dollars[mine] = np.where(finer > 0, finer / MICRO, p.interruption_dollars[mine])
-        p.reclamation_dollars[mine] = [_DOLLARS[each.reclamation_bucket] for each in added]
         p.con[mine] = self.matching.intern_cons(added)
         p.pair[mine] = self.stamps.intern_pairs(texts)
         p.same[mine], p.spread[mine], p.skew[mine] = NO_KEY, NO_KEY, 1
         p.folded[mine] = range(first, last)
-        self._precedence.place(added, p.precedence, first)
-        gangs: list[int] = []
-        for number, each in enumerate(added, first):
-            same = each.same
-            if same is not None:
-                p.same[number] = self._key_column(same.key)
+        self._precedence.place(codes_of(priority, interruption, reclamation), p.precedence, first)
+        together = {number: same.key for number, same in enumerate(map(_same, added), first) if same is not None}
+        spreading = [number for number, spread in enumerate(map(_spread, added), first) if spread]
+        for number in spreading:
+            spread = _enforced_spread(self.profiles[number])
+            if spread is not None:
+                p.spread[number], p.skew[number] = self._key_column(spread.topology_key), spread.enforced_skew
                 self._choosy.append(number)
-                gangs.append(number)
-            elif each.spread:
-                spread = _enforced_spread(each)
-                if spread is not None:
-                    p.spread[number], p.skew[number] = self._key_column(spread.topology_key), spread.enforced_skew
-                    self._choosy.append(number)
-        if gangs:
+        if together:
+            gangs = list(together)
+            p.same[gangs] = list(map(self._key_column, together.values()))
+            self._choosy += gangs
             # Interning what they fold into may replace the columns.
             folded = self.intern_profiles([self.profiles[number].folded() for number in gangs])
             self.p.folded[gangs] = folded

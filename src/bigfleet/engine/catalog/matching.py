@@ -6,10 +6,13 @@ anew, everything here about classes is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import chain, count, islice
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.classes import ABSENT, HOSTNAME, Classes
 from bigfleet.engine.kernels.columns import appended, grown, made, room, widened
@@ -21,6 +24,8 @@ from bigfleet.model.requirement import Requirement
 from bigfleet.model.taint import Taint, Toleration, tolerates
 
 Constraints = tuple[tuple[Requirement, ...], tuple[Toleration, ...]]
+_constraints = attrgetter("requirements", "tolerations")
+_key, _operator, _values = itemgetter(0), itemgetter(1), itemgetter(2)
 # A table with its name and index.
 Numbered = tuple[str, Sequence[Hashable], Mapping[Any, int]]
 
@@ -96,17 +101,19 @@ class Matching:
                 self._tolerated[number, column] = tolerates(tolerations, taints)
         return number
 
-    def intern_cons(self, profiles: Iterable[Profile]) -> list[int]:
-        """Constraint sets of many profiles; a set is hashed once."""
-        cons, number_of = self._cons, self._con_index.setdefault
-        before, found = len(cons), []
-        for profile in profiles:
-            key = (profile.requirements, profile.tolerations)
-            number = number_of(key, len(cons))
-            if number == len(cons):
-                cons.append(key)
-            found.append(number)
-        for tolerations in dict.fromkeys(tolerated for _, tolerated in cons[before:]):
+    def intern_cons(self, profiles: Sequence[Profile]) -> list[int]:
+        """Constraint sets of many profiles; as a rule all of them are new, and then a set is hashed once."""
+        index, sets = self._con_index, list(map(_constraints, profiles))
+        before = len(index)
+        found = list(map(index.setdefault, sets, count(before)))
+        new = sets
+        if len(index) < before + len(sets):
+            # Some were known, or were met twice: the new ones are numbered without gaps.
+            new = list(islice(reversed(index), len(index) - before))[::-1]
+            index.update(zip(new, range(before, len(index)), strict=True))
+            found = list(map(index.__getitem__, sets))
+        self._cons += new
+        for tolerations in dict.fromkeys(map(itemgetter(1), new)):
             self._intern_tolerations(tolerations)
         return found
 
@@ -128,34 +135,28 @@ class Matching:
     def _extend_rules(self) -> None:
         """Constraint sets that are new, as columns."""
         sets, rules, listed = self._ruled
-        first: list[int] = []
-        key: list[int] = []
-        operator: list[int] = []
-        value_first: list[int] = []
-        values: list[int] = []
-        tolerations: list[int] = []
         new = self._cons[sets:]
-        self.texts.intern_all([value for each, _ in new for one in each for value in one.values])
-        text = self.texts.index
-        column = {name: self._key_column(name) for name in {one.key for each, _ in new for one in each}}
-        for requirements, tolerated in new:
-            for name, operation, wanted in requirements:
-                key.append(column[name])
-                operator.append(operation)
-                values += [text[wanted[0]]] if len(wanted) == 1 else sorted([text[value] for value in wanted])
-                value_first.append(listed + len(values))
-            first.append(rules + len(key))
-            tolerations.append(self._toleration_index[tolerated])
+        requirements = list(chain.from_iterable(map(itemgetter(0), new)))
+        wanted = list(map(_values, requirements))
+        values = self.texts.intern_all(list(chain.from_iterable(wanted)))
+        names = list(map(_key, requirements))
+        column = {name: self._key_column(name) for name in set(names)}
+        first = rules + np.cumsum(_lengths(list(map(itemgetter(0), new))))
+        value_first = listed + np.cumsum(_lengths(wanted))
         r = self._rules
         self._rules = _Rules(
             appended(r.first, sets + 1, first),
-            appended(r.key, rules, key),
-            appended(r.operator, rules, operator),
+            appended(r.key, rules, list(map(column.__getitem__, names))),
+            appended(r.operator, rules, np.fromiter(map(_operator, requirements), np.int64, len(names))),
             appended(r.value_first, rules + 1, value_first),
             appended(r.values, listed, values),
-            appended(r.tolerations, sets, tolerations),
+            appended(r.tolerations, sets, list(map(self._toleration_index.__getitem__, map(itemgetter(1), new)))),
         )
-        self._ruled = (len(self._cons), rules + len(key), listed + len(values))
+        self._ruled = (len(self._cons), rules + len(names), listed + len(values))
+
+
+def _lengths(sized: Sequence[Sequence[Any]]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, sized), np.int64, len(sized))
 
 
 @kernel

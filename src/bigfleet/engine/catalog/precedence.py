@@ -1,45 +1,53 @@
 """Precedence: the rank of each profile's priority and penalties among all that profiles have, the most urgent first.
 
-Ranks are what kernels compare instead of three numbers. Owns which triples are ranked; the ranks are the catalog's.
+Ranks are what kernels compare instead of three numbers. Owns which of them are ranked; the ranks are the catalog's.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bigfleet.engine.kernels.jit import I4, kernel
+from bigfleet.model.penalty import BUCKETS
 from bigfleet.model.profile import Profile
+
+_BUCKETS = len(BUCKETS)
 
 
 class Precedence:
-    """Ranked triples of (priority, interruption bucket, reclamation bucket), each negated: the largest comes first."""
+    """Ranked codes of (priority, interruption bucket, reclamation bucket), negated: the largest comes first."""
 
     def __init__(self) -> None:
-        self._triples: list[tuple[int, int, int]] = []
+        self._codes: list[int] = []
 
-    def place(self, profiles: Sequence[Profile], ranks: I4, first: int) -> None:
-        """Ranks profiles from number `first` on; those before them that come after a new triple step back."""
-        triples = [_triple(profile) for profile in profiles]
-        known = self._triples
-        for triple in sorted(set(triples)):
-            rank = bisect_left(known, triple)
-            if rank == len(known) or known[rank] != triple:
-                known.insert(rank, triple)
+    def place(self, codes: NDArray[np.int64], ranks: I4, first: int) -> None:
+        """Ranks profiles from number `first` on; those before them that come after a new code step back."""
+        new, which = np.unique(codes, return_inverse=True)
+        known = self._codes
+        for code in new.tolist():
+            rank = bisect_left(known, code)
+            if rank == len(known) or known[rank] != code:
+                known.insert(rank, code)
                 _step_back(ranks, first, rank)
-        rank_of = {triple: bisect_left(known, triple) for triple in set(triples)}
-        ranks[first : first + len(triples)] = [rank_of[triple] for triple in triples]
+        ranks[first : first + len(codes)] = np.searchsorted(known, new)[which]
 
     def validate(self, profiles: list[Profile], ranks: I4) -> None:
-        """Every profile has the rank of its triple, and no other triple is ranked."""
-        triples = [_triple(profile) for profile in profiles]
-        assert self._triples == sorted(set(triples)), "precedence ranks what no profile has"
-        for number, triple in enumerate(triples):
-            assert self._triples[int(ranks[number])] == triple, f"profile {number} is misplaced"
+        """Every profile has the rank of its code, and no other code is ranked."""
+        triples = [(each.priority, each.interruption_bucket, each.reclamation_bucket) for each in profiles]
+        codes = codes_of(*np.array(triples, np.int64).reshape(-1, 3).T).tolist()
+        assert self._codes == sorted(set(codes)), "precedence ranks what no profile has"
+        for number, code in enumerate(codes):
+            assert self._codes[int(ranks[number])] == code, f"profile {number} is misplaced"
 
 
-def _triple(profile: Profile) -> tuple[int, int, int]:
-    return -profile.priority, -profile.interruption_bucket, -profile.reclamation_bucket
+def codes_of(
+    priority: NDArray[np.int64], interruption: NDArray[np.int64], reclamation: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """A priority and two buckets as one number that compares as they do, negated."""
+    return -((priority * _BUCKETS + interruption) * _BUCKETS + reclamation)
 
 
 @kernel

@@ -31,7 +31,8 @@ class StampTable:
         self.binding_interruption = np.zeros(16)
         self.binding_reclamation = np.zeros(16)
         self.binding_group = np.zeros(16, np.int32)
-        self._pair_index: dict[tuple[int, int], int] = {}
+        # By fingerprint and group in one number: tuples would cost more than all else about a new profile.
+        self._pair_index: dict[int, int] = {}
         self.pair_head = np.full(16, -1, np.int32)
         self.pair_fingerprint = np.zeros(16, np.int32)
         self.pair_group = np.zeros(16, np.int32)
@@ -47,6 +48,13 @@ class StampTable:
             self._stamp_seen.clear()
         self._stamp_seen[id(stamp)] = (stamp, number)
         return number
+
+    def intern_stamps(self, stamps: Sequence[Stamp]) -> list[int]:
+        """Numbers of many stamps; their texts and pairs are taken in together."""
+        groups = np.array(self.texts.intern_all([stamp.group for stamp in stamps]), np.int64)
+        fingerprints = np.array(self.texts.intern_all([stamp.fingerprint for stamp in stamps]), np.int64)
+        self._intern_pairs((fingerprints << 32 | groups).tolist())
+        return list(map(self.intern_stamp, stamps))
 
     def _find_stamp(self, stamp: Stamp) -> int:
         found = self._stamp_index.get(stamp)
@@ -79,18 +87,20 @@ class StampTable:
 
     def intern_pair(self, fingerprint: int, group: int) -> int:
         """The number of an attribution (fingerprint, group); kernels find it again with `find_pair`."""
-        found = self._pair_index.get((fingerprint, group))
-        return self._add_pairs([(fingerprint, group)]) if found is None else found
+        found = self._pair_index.get(fingerprint << 32 | group)
+        return self._add_pairs([fingerprint << 32 | group]) if found is None else found
 
     def intern_pairs(self, fingerprints: Sequence[int]) -> list[int]:
         """Numbers of attributions to no group."""
+        return self._intern_pairs((np.array(fingerprints, np.int64) << 32).tolist())
+
+    def _intern_pairs(self, pairs: list[int]) -> list[int]:
         known = self._pair_index
-        pairs = [(each, 0) for each in fingerprints]
         if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
             self._add_pairs(new)
-        return [known[pair] for pair in pairs]
+        return list(map(known.__getitem__, pairs))
 
-    def _add_pairs(self, new: list[tuple[int, int]]) -> int:
+    def _add_pairs(self, new: list[int]) -> int:
         """The number of the first of them."""
         first = len(self._pair_index)
         last = first + len(new)
@@ -100,8 +110,8 @@ class StampTable:
             self.pair_head = grown(self.pair_head, size, -1)
             self.pair_fingerprint = grown(self.pair_fingerprint, size)
             self.pair_group = grown(self.pair_group, size)
-        self.pair_fingerprint[first:last] = [fingerprint for fingerprint, _ in new]
-        self.pair_group[first:last] = [group for _, group in new]
+        pairs = np.array(new, np.int64)
+        self.pair_fingerprint[first:last], self.pair_group[first:last] = pairs >> 32, pairs & 0xFFFFFFFF
         begin = first
         if last * 2 > len(self.pair_table):
             table = len(self.pair_table)
@@ -114,7 +124,7 @@ class StampTable:
 
     def pair_of(self, fingerprint: int, group: int) -> int:
         """The number of an attribution, or -1 if no stamp ever carried it."""
-        return self._pair_index.get((fingerprint, group), -1)
+        return self._pair_index.get(fingerprint << 32 | group, -1)
 
     def validate(self) -> None:
         """Stamps lead to the bindings and pairs they stand for."""

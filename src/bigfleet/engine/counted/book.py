@@ -96,7 +96,7 @@ class Portions(View):
 @view
 class Lots(View):
     """Machines with equal room left: `n` members from `first` on. `own` is the turn of the gang they were bought for,
-    -1 where anybody may use them; `fits` is scratch of whoever looks."""
+    -1 where anybody may use them; `devices`: only units that ask for some may; `fits` is scratch of whoever looks."""
 
     cls: I4
     cluster: I4
@@ -110,6 +110,7 @@ class Lots(View):
     n: I4
     next: I4
     own: I4
+    devices: U1
     slack: I8
     fits: I8
 

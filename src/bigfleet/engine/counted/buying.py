@@ -41,6 +41,7 @@ from bigfleet.engine.counted.book import (
 )
 from bigfleet.engine.counted.domains import is_touched
 from bigfleet.engine.counted.lots import (
+    is_for_devices,
     joined,
     new_lot,
     no_room,
@@ -102,6 +103,7 @@ def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, r
     value = count * b.q.value[q]
     dollars = _times(float(count), b.t.dollars[t])
     if riders and not (b.blocks.tier[block] == BUY and b.blocks.scarce[block] != 0) and _may_ride(b, cluster):
+        for_devices = is_for_devices(b, cls, q) != 0
         seen = 0
         before = t
         at = b.t.next[t]
@@ -119,7 +121,9 @@ def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, r
                 at = b.t.next[at]
                 continue
             seen += 1
-            more = min(waiting, fits(b, left, 0, token, ride, cls))
+            more = 0
+            if not for_devices or b.q.device[ride] != 0:
+                more = min(waiting, fits(b, left, 0, token, ride, cls))
             if more > 0 and open_to(w, b, rules, at, ride, cls) and risk_of(w, b.t.dollars[at], cls) < b.q.value[ride]:
                 b.s.portion[filled] = ride
                 b.s.units[filled] = more
@@ -432,6 +436,7 @@ def buy(
     for d in range(b.lots.left.shape[1]):
         b.lots.left[lot, d] = b.s.left[0, d]
     b.lots.token[lot] = token
+    b.lots.devices[lot] = is_for_devices(b, cls, q)
     open_remainder(w, b, rules, lot)
     _record(b, t, block, first, times, lot, filled)
     return True

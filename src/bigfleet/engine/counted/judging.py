@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigfleet.engine.catalog.published import Published
 from bigfleet.engine.counted.book import REOPENED, TAKEN
 from bigfleet.engine.decide.victims import BLOCKS, Victims, Weights
 from bigfleet.engine.decide.world import World
-from bigfleet.engine.fleet.cells import CONFIGURED
+from bigfleet.engine.fleet.cells import CONFIGURED, Cells
 from bigfleet.engine.fleet.members import order_members
 from bigfleet.engine.fleet.placing import KEPT, Slots
-from bigfleet.engine.kernels.jit import U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.nodes.reports import AS_EXCESS, BY_REPORT, STAYS, Reports, judgement, row_of
 from bigfleet.engine.nodes.sessions import Sessions
@@ -37,8 +38,8 @@ def count_judged(w: World, clusters: int) -> int:
 
 @kernel
 def judged_blocks(
-    w: World, v: Victims, r: Reports, s: Sessions, slots: Slots, members: Pool, mark: U1, clusters: int, mask: U1,
-    ceiling: int, weights: Weights,
+    w: World, v: Victims, r: Reports, s: Sessions, slots: Slots, members: Pool, pub: Published, mark: U1, clusters: int,
+    mask: U1, ceiling: int, weights: Weights, now: int,
 ) -> None:  # fmt: skip
     """Adds the blocks of reporting clusters: machines of one cell with equal judgement. Spared ones are in none."""
     used = 0
@@ -49,13 +50,24 @@ def judged_blocks(
             for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
                 cell = w.held.data[k]
                 if w.cells.state[cell] == CONFIGURED and mask[w.cells.cls[cell]] != 0:
-                    used = _judge_cell(w, v, r, s, slots, members, mark, cell, ceiling, weights, used)
+                    boot = pub.boot[w.cells.cls[cell]]
+                    used = _judge_cell(w, v, r, s, slots, members, mark, cell, ceiling, weights, used, boot, now)
+
+
+@kernel
+def lie_empty(r: Reports, s: Sessions, slots: Slots, cells: Cells, pub: Published, victims: I4, now: int) -> U1:
+    """Which victims are excess by their reports: their operators may refuse (P40)."""
+    found = np.zeros(len(victims), np.uint8)
+    for i in range(len(victims)):
+        slot = victims[i]
+        found[i] = judgement(r, s, slots, slot, pub.boot[cells.cls[slots.cell[slot]]], now) == AS_EXCESS
+    return found
 
 
 @inner
 def _judge_cell(
     w: World, v: Victims, r: Reports, s: Sessions, slots: Slots, members: Pool, mark: U1, cell: int, ceiling: int,
-    weights: Weights, used: int,
+    weights: Weights, used: int, boot: int, now: int,
 ) -> int:  # fmt: skip
     order_members(w.cells, members, w.ids, slots.place, cell)
     start = w.cells.start[cell]
@@ -65,7 +77,7 @@ def _judge_cell(
     block_of = np.empty(count, np.int32)
     for m in range(count):
         slot = members.data[start + m]
-        how = judgement(r, s, slots, slot)
+        how = judgement(r, s, slots, slot, boot, now)
         excess = 0
         priority = w.bind.priority[stamp]
         interruption = w.bind.interruption[stamp]

@@ -188,6 +188,8 @@ def _look(w: World, b: Book, rules: PlacementRules, t: int, q: int, lot: int, ke
         return found
     if b.lots.own[lot] >= 0 and b.lots.own[lot] != t:
         return found
+    if b.lots.devices[lot] != 0 and b.q.device[q] == 0:
+        return found
     if key >= 0 and w.k.dom[cls, key] != dom:
         return found
     most = fits(b, b.lots.left, lot, b.lots.token[lot], q, cls)
@@ -272,7 +274,14 @@ def _open_part(
         have = b.lots.left[lot, d]
         b.lots.left[new, d] = max(0, have - units * takes(b, q, b.lots.cls[lot], d)) if have > 0 else 0
     b.lots.token[new] = joined(b, b.lots.token[lot], q)
+    b.lots.devices[new] = b.lots.devices[lot] | is_for_devices(b, b.lots.cls[lot], q)
     open_remainder(w, b, rules, new)
+
+
+@inner
+def is_for_devices(b: Book, cls: int, q: int) -> int:
+    """Whether a machine of the class with a unit of the portion is for units with devices only (P13)."""
+    return b.kinds.device[cls] & b.q.device[q]
 
 
 @inner
@@ -304,6 +313,7 @@ def new_lot(b: Book, cls: int, cluster: int, rank: int, source: int, until: int,
     b.lots.closed[lot] = 0
     b.lots.next[lot] = -1
     b.lots.own[lot] = -1
+    b.lots.devices[lot] = 0
     return lot
 
 

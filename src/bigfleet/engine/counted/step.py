@@ -45,7 +45,7 @@ from bigfleet.engine.counted.book import (
 from bigfleet.engine.counted.closing import clear_parking, close_turns, find_short
 from bigfleet.engine.counted.groups import group_blocks
 from bigfleet.engine.counted.judging import SPARED
-from bigfleet.engine.counted.kinds import device_columns, kinds_of
+from bigfleet.engine.counted.kinds import kinds_of
 from bigfleet.engine.counted.supply import (
     draining_machines,
     find_coming,
@@ -198,8 +198,6 @@ class CountedStep:
         )  # fmt: skip
         b = group_blocks(w, b, catalog.class_count, len(catalog.offers))
         price_units(w, b, catalog.class_count, self.portions, np.full(_table_size(self.portions), -1, np.int32))
-        device = device_columns(catalog)
-        q.device[: self.portions] = (q.unit[: self.portions][:, device] > 0).any(axis=1) if device.any() else 0
         self.book = b
         self._run(w, COMING, count)
         self._act(w, SCARCE, 0, count)

@@ -125,7 +125,7 @@ def make_lots(
     lots.source[:size], lots.closed[:size] = COMING, 0
     lots.until[:size] = np.maximum.reduceat(b.slots.deadline[slots[by_lot]], firsts)
     lots.rank[:size] = np.where(cluster[head] < 0, UNNAMED, NAMED)
-    lots.own[:size] = own[head]
+    lots.own[:size], lots.devices[:size] = own[head], 0
     lots.first[:size] = firsts
     lots.n[:size] = np.diff(np.append(firsts, count))
     # The lots of a cluster lie together: each leads to the one before it.

@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.classes import HOSTNAME
+from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.counted.book import HOST, Portions, Turns, Universes, made_with
+from bigfleet.engine.counted.kinds import device_columns
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, PLAIN, SPREAD
 from bigfleet.engine.kernels.jit import I4, I8, inner, kernel
+from bigfleet.model.resources import is_device
 
 if TYPE_CHECKING:
     from bigfleet.engine.catalog.catalog import Catalog
@@ -131,6 +134,7 @@ def take_turns(
     t.entry[:count] = lacking.entries
     last_plain = np.full(len(w.c.start), -1, np.int32)
     fill_turns(w, t, q, count, last_plain)
+    _mark_devices(q, lacking.portions, catalog)
     tokens: dict[int, frozenset[str]] = {}
     domains: list[int] = []
     units: list[int] = []
@@ -175,19 +179,35 @@ def take_turns(
     size = len(domains)
     uni: Universes = made_with(Universes, 2 * size + 4 * len(catalog.domain_texts) + 64)
     uni.dom[:size], uni.units[:size] = domains, units
-    t.on_coming[:count] = _alone_first(w, t, q, tokens, count)
+    t.on_coming[:count] = _particular_first(w, t, q, tokens, count, lacking.portions)
     return t, q, uni, tokens
 
 
-def _alone_first(
-    w: World, t: Turns, q: Portions, tokens: dict[int, frozenset[str]], count: int
+def _mark_devices(q: Portions, count: int, catalog: Catalog) -> None:
+    """Which portions ask for devices, those that no machine has included."""
+    units = q.unit[:count]
+    columns = device_columns(catalog)
+    odd = catalog.resource(ODD)
+    if odd >= 0:
+        columns[odd] = False
+    q.device[:count] = (units[:, columns] > 0).any(axis=1) if columns.any() else 0
+    if odd >= 0:
+        for portion in np.nonzero(units[:, odd])[0].tolist():
+            q.device[portion] |= any(is_device(name) for name, _ in catalog.odd.pairs(int(units[portion, odd])))
+
+
+def _particular_first(
+    w: World, t: Turns, q: Portions, tokens: dict[int, frozenset[str]], count: int, portions: int
 ) -> NDArray[np.int64] | NDArray[np.int32]:
-    """Turns as they place on what is coming: among equals by precedence those with tokens first (P16)."""
-    if not tokens:
+    """Turns as they place on what is coming: among equals by precedence those that ask for devices first, then those
+    with tokens (P16)."""
+    devices = q.turn[:portions][q.device[:portions] != 0]
+    if not tokens and not len(devices):
         return np.arange(count)
-    shares = np.ones(count, bool)
+    plain, shares = np.ones(count, bool), np.ones(count, bool)
+    plain[devices] = False
     shares[q.turn[list(tokens)]] = False
-    return np.lexsort((np.arange(count), shares, w.p.precedence[t.prof[:count]]))
+    return np.lexsort((np.arange(count), shares, plain, w.p.precedence[t.prof[:count]]))
 
 
 def _on_one_host(t: Turns, q: Portions, turn: int, runs: bool, tokens: dict[int, frozenset[str]]) -> None:

@@ -69,7 +69,14 @@ class Demand:
         for name in batch.forgotten:
             self._forget(name)
         for rollup in batch.rollups:
-            outcomes[rollup.cluster] = self._take_over(rollup, policy, now, rejected)
+            self.cluster(rollup.cluster)
+        # All at once: a shard that starts meets the profiles of all its clusters in one step.
+        profiles = [each for rollup in batch.rollups for each in rollup.profiles]
+        numbers, first = np.array(self.catalog.intern_profiles(profiles), np.int32), 0
+        for rollup in batch.rollups:
+            last = first + len(rollup.profiles)
+            outcomes[rollup.cluster] = self._take_over(rollup, numbers[first:last], policy, now, rejected)
+            first = last
         for name, connected in batch.links:
             cluster = self.cluster(name)
             if self.store.c.connected[cluster] != connected:
@@ -260,10 +267,12 @@ class Demand:
 
     # ---- one cluster -----------------------------------------------------------------------------------------------
 
-    def _take_over(self, rollup: Rollup, policy: Policy, now: int, rejected: dict[str, int]) -> RollupOutcome:
+    def _take_over(
+        self, rollup: Rollup, profiles: NDArray[np.int32], policy: Policy, now: int, rejected: dict[str, int]
+    ) -> RollupOutcome:
         catalog = self.catalog
         cluster = self.cluster(rollup.cluster)
-        self._merge(rollup, rejected)
+        self._merge(rollup, profiles if len(profiles) else _NOBODY, rejected)
         store = self.store
         c = store.c
         if not c.ready[cluster] or not c.connected[cluster]:
@@ -318,10 +327,9 @@ class Demand:
         columns = self._columns_of(rollup)
         return folded(rollup, profiles, columns, self.catalog.resource(ODD), self.catalog.odd)
 
-    def _merge(self, rollup: Rollup, rejected: dict[str, int]) -> None:
+    def _merge(self, rollup: Rollup, profiles: NDArray[np.int32], rejected: dict[str, int]) -> None:
         catalog = self.catalog
         count = len(rollup)
-        profiles = np.array(catalog.intern_profiles(rollup.profiles) or [0], np.int32)
         asked = self._asked(rollup, profiles)
         groups = np.array(catalog.texts.intern_all(rollup.groups), np.int32) if rollup.groups else _NOBODY
         if count > len(self._in.prof):

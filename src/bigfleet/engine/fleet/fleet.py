@@ -41,7 +41,7 @@ from bigfleet.engine.fleet.placing import (
     rename,
     unplace,
 )
-from bigfleet.engine.kernels.columns import INT32, INT64, UINT8, given_back, grown, made, owned, room
+from bigfleet.engine.kernels.columns import INT32, INT64, MANY, UINT8, given_back, grown, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
@@ -120,6 +120,8 @@ class Fleet:
             )  # fmt: skip
             self._join(now)
         free_slots(self.v, self.ids.v, self._work)
+        if len(batch) >= MANY:
+            self._work = self._work._replace(gone=given_back(self._work.gone, len(batch), 0))
         if rejects:
             bad = self._work.bad
             for code in np.nonzero(bad)[0].tolist():
@@ -168,6 +170,7 @@ class Fleet:
 
     def advance(self, now: int) -> None:
         """Frees the machines whose `not_before` has passed; when time ran backwards, judges all of them again."""
+        self._forget_changed(0)
         if now < self._last_now:
             self.place_all(now)
         elif now >= self.next_due:
@@ -358,7 +361,7 @@ class Fleet:
         """Before a batch of so many: nothing has changed yet."""
         last = int(self._work.meta[CHANGED])
         self._work.meta[CHANGED] = 0
-        if records * 8 < last:
+        if last >= MANY and records * 8 < last:
             self._work = self._work._replace(changed=given_back(self._work.changed, last, 0))
 
     def _keys(self) -> Keys:

@@ -34,7 +34,7 @@ from bigfleet.engine.fleet.cells import (
 )
 from bigfleet.engine.fleet.partitions import Units, unit_of_class
 from bigfleet.engine.kernels.ids import Ids, align_ids, forget_id, hash_bytes, intern_id
-from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch, put
 from bigfleet.engine.kernels.pool import Pool, pool_room
 from bigfleet.engine.kernels.view import View, view
 
@@ -48,7 +48,8 @@ _NO_ID, _REPEATED = -1, -2
 
 @view
 class Slots(View):
-    """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id."""
+    """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id; `excess_mark` the last
+    step that found it excess, 0 without."""
 
     state: U1
     shape: I4
@@ -349,7 +350,7 @@ def place_records(
                 _note_gone(work, slot)
         else:
             # A deadline moves its machine nowhere.
-            slots.deadline[slot] = _deadline_of(records, i)
+            put(slots.deadline, slot, _deadline_of(records, i))
     return rejects
 
 
@@ -436,15 +437,16 @@ def _write(slots: Slots, slot: int, records: Records, i: int, now: int) -> None:
     state = records.state[i]
     cluster = _cluster_of(records, i)
     if slots.state[slot] != state or slots.cluster[slot] != cluster:
-        slots.excess_since[slot] = 0
-        slots.excess_mark[slot] = -1
+        put(slots.excess_since, slot, 0)
+        if slots.excess_mark[slot] != 0:
+            slots.excess_mark[slot] = 0
     if state == IDLE and slots.state[slot] != IDLE:
         slots.idle_since[slot] = now
     slots.state[slot] = state
     slots.cluster[slot] = cluster
     slots.stamp[slot] = _stamp_of(records, i)
-    slots.not_before[slot] = records.not_before[i]
-    slots.deadline[slot] = _deadline_of(records, i)
+    put(slots.not_before, slot, records.not_before[i])
+    put(slots.deadline, slot, _deadline_of(records, i))
     if state != 0:
         slots.shape[slot] = records.shapes[records.shape[i]]
 

@@ -1,9 +1,16 @@
-"""Growing of columns: how every store of the engine makes room. Owns no data and knows no rule."""
+"""Growing of columns: how every store of the engine makes room. Owns no data and knows no rule.
+
+Memory that nobody has written to costs nothing, so zeros are neither written nor copied: what most machines leave at
+zero (`deadline`, `closing`) is nearly free. Large columns are mapped by themselves: an allocator would hand out what
+was used before, and write zeros into it.
+"""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -14,18 +21,19 @@ V = TypeVar("V")
 
 # A list of fewer elements is not worth giving back.
 MANY = 65536
+# Bytes from which on a column is mapped by itself, and from which on it is worth large pages; bytes moved at a time.
+_LARGE, _HUGE, _PIECE = 1 << 17, 1 << 22, 1 << 16
+_MAPS = hasattr(mmap, "MAP_ANONYMOUS")
 UINT8, INT32, INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 
 
 def grown(column: A, size: int, fill: int = 0, used: int | None = None) -> A:
-    """The column with room for `size` rows; the new ones hold `fill`. Only the first `used` rows are kept if told.
-
-    Memory that nobody has written to yet costs nothing, so zeros are not written."""
+    """The column with room for `size` rows; the new ones hold `fill`. Only the first `used` rows are kept if told."""
     if size <= len(column):
         return column
     used = len(column) if used is None else used
-    made = np.zeros((size, *column.shape[1:]), column.dtype)
-    made[:used] = column[:used]
+    made = zeros((size, *column.shape[1:]), column.dtype)
+    _move(column[:used], made[:used])
     if fill:
         made[used:] = fill
     return made  # type: ignore[return-value]
@@ -36,9 +44,32 @@ def given_back(column: A, most: int, used: int) -> A:
     Loading a fleet makes lists of all machines, which a step then needs a thousandth of."""
     if most < MANY or used * 8 > most:
         return column
-    made = np.zeros(column.shape, column.dtype)
+    made = zeros(column.shape, column.dtype)
     made[:used] = column[:used]
     return made  # type: ignore[return-value]
+
+
+def zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
+    """A column of zeros that nobody has written to yet."""
+    size = (prod(shape) if isinstance(shape, tuple) else shape) * kind.itemsize
+    if size < _LARGE or not _MAPS:
+        return np.zeros(shape, kind)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, kind).reshape(shape)
+
+
+def _move(column: NDArray[Any], into: NDArray[Any]) -> None:
+    """Copies all but zeros."""
+    if column.nbytes < _LARGE or not column.flags.c_contiguous:
+        into[:] = column
+        return
+    old, new = column.reshape(-1).view(np.uint8), into.reshape(-1).view(np.uint8)
+    for first in range(0, len(old), _PIECE):
+        piece = old[first : first + _PIECE]
+        if piece[0] or len(piece) < _PIECE or piece.view(np.int64).any():
+            new[first : first + _PIECE] = piece
 
 
 def owned(column: A, kind: np.dtype[Any]) -> A:
@@ -53,7 +84,9 @@ def widened(matrix: A, width: int, fill: int = 0) -> A:
     """The matrix with room for `width` columns."""
     if width <= matrix.shape[1]:
         return matrix
-    made = np.full((len(matrix), width), fill, matrix.dtype)
+    made = zeros((len(matrix), width), matrix.dtype)
+    if fill:
+        made[:, matrix.shape[1] :] = fill
     made[:, : matrix.shape[1]] = matrix
     return made  # type: ignore[return-value]
 
@@ -63,7 +96,7 @@ def room(size: int, needed: int) -> int:
     return size if needed <= size else max(needed, size + size // 2, 16)
 
 
-def appended(column: A, used: int, more: Sequence[int]) -> A:
+def appended(column: A, used: int, more: Sequence[int] | NDArray[np.int64]) -> A:
     """The column with more values behind the first `used` ones."""
     column = grown(column, room(len(column), used + len(more)))
     column[used : used + len(more)] = more
@@ -73,7 +106,7 @@ def appended(column: A, used: int, more: Sequence[int]) -> A:
 def made(kind: type[V], size: int, **widths: int) -> V:
     """Zeroed columns of a store, as its annotations say; matrices are one wide unless told."""
     columns = [
-        np.zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
+        zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
         for name, element, dimensions in _annotated(kind)  # type: ignore[arg-type]  # a class is hashable
     ]
     return kind(*columns)

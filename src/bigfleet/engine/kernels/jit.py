@@ -69,9 +69,26 @@ def _no_prefetch(_column: NDArray[Any], _at: int) -> None:
     """`prefetch` in plain Python, where it would only cost."""
 
 
+def _eight(column: NDArray[Any], at: int) -> int:
+    """`eight` in plain Python."""
+    return int.from_bytes(column[at : at + 8].tobytes(), "little", signed=True)
+
+
 if config.DISABLE_JIT:
-    prefetch = _no_prefetch
+    prefetch, eight = _no_prefetch, _eight
 else:
+
+    @intrinsic
+    def eight(_context: Any, column: Any, at: Any) -> Any:
+        """Bytes `at` to `at + 7` of a column of bytes as one number: to compare them for being the same."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            place = context.cast(builder, args[1], signature.args[1], types.intp)
+            pointer = builder.bitcast(builder.gep(array.data, [place]), ir.IntType(64).as_pointer())
+            return builder.load(pointer, align=1)
+
+        return types.int64(column, at), generate
 
     @intrinsic
     def prefetch(_context: Any, column: Any, at: Any) -> Any:
@@ -88,6 +105,13 @@ else:
             return context.get_dummy_value()
 
         return types.none(column, at), generate
+
+
+@inner
+def put(column: I8, at: int, value: int) -> None:
+    """Writes what is not there yet: memory that nobody has written to costs nothing."""
+    if column[at] != value:
+        column[at] = value
 
 
 def warm(progress: Progress | None = None) -> None:
@@ -198,6 +222,8 @@ def _plain_globals(original: dict[str, Any]) -> dict[str, Any]:
                 made[name] = _plain(value.py_func)
             elif value is prefetch:
                 made[name] = _no_prefetch
+            elif value is eight:
+                made[name] = _eight
     return made
 
 

@@ -6,6 +6,7 @@ Order is by UTF-8 bytes; a 7-byte key decides it without touching the arena in n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, islice
 
 import numpy as np
 
@@ -45,11 +46,23 @@ class TextTable:
 
     def intern_all(self, texts: Sequence[str]) -> list[int]:
         """Numbers of many texts; new ones get theirs in the order given, and cost little each."""
-        index = self.index
-        new = [text for text in dict.fromkeys(texts) if text not in index]
-        if new:
+        index, before = self.index, len(self.index)
+        found = list(map(index.setdefault, texts, count(before)))
+        if len(index) == before:
+            return found
+        new = list(texts)
+        if len(index) < before + len(new):
+            # Some were known, or were met twice: the new ones are numbered without gaps.
+            new = list(islice(reversed(index), len(index) - before))[::-1]
+            index.update(zip(new, range(before, len(index)), strict=True))
+            found = list(map(index.__getitem__, texts))
+        try:
             self._add_all(new)
-        return [index[text] for text in texts]
+        except UnicodeEncodeError:
+            for text in new:
+                del index[text]
+            raise
+        return found
 
     def _add(self, text: str) -> int:
         number, data = len(self.texts), text.encode()
@@ -65,6 +78,7 @@ class TextTable:
         return number
 
     def _add_all(self, new: list[str]) -> None:
+        """Keeps texts that are in the index already."""
         first, last = len(self.texts), len(self.texts) + len(new)
         # Nearly all texts are ASCII, and then the bytes of all of them are made at once.
         whole = "".join(new)
@@ -83,7 +97,6 @@ class TextTable:
             keys += np.where(lengths > place, byte, 0) * _WEIGHTS[place]
         self._bytes = end
         self.texts += new
-        self.index.update(zip(new, range(first, last), strict=True))
 
     def _fitting(self, texts: int, end: int) -> Texts:
         """The columns with room for so many texts and bytes; the same view as long as there is."""

@@ -9,7 +9,7 @@ import numpy as np
 from bigfleet.engine.fleet.cells import CONFIGURED, CONFIGURING, CREATING, DRAINING
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.ids import Ids, find_id
-from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
+from bigfleet.engine.kernels.jit import I4, U1, inner, kernel, put
 from bigfleet.engine.nodes.reports import (
     AGAIN,
     EMPTY,
@@ -209,9 +209,11 @@ def _write(r: Reports, said: Said, refs: I4, offer: int, told: Told, row: int, c
             says = True
     r.flags[row] = flags | (r.flags[row] & AGAIN)
     r.priority[row] = told.priority[i]
-    r.reclamation[row] = reclamation
-    r.interruption[row] = interruption
-    r.closing[row] = told.closing[i]
+    if r.reclamation[row] != reclamation:
+        r.reclamation[row] = reclamation
+    if r.interruption[row] != interruption:
+        r.interruption[row] = interruption
+    put(r.closing, row, told.closing[i])
     refs[r.load[row]] -= 1
     r.load[row] = told.loads[told.load[i]]
     refs[r.load[row]] += 1

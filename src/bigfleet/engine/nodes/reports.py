@@ -128,7 +128,7 @@ def is_coming(r: Reports, s: Sessions, slots: Slots, slot: int) -> bool:
 
 
 @inner
-def judgement(r: Reports, s: Sessions, slots: Slots, slot: int) -> int:
+def judgement(r: Reports, s: Sessions, slots: Slots, slot: int, boot: int, now: int) -> int:
     """How preemption judges a bound machine (P31): by its stamp and never as excess of a reporting cluster; by its
     report's priority and dollars (interruption infinite if pinned); or as excess, with nothing on it."""
     cluster = slots.cluster[slot]
@@ -137,6 +137,8 @@ def judgement(r: Reports, s: Sessions, slots: Slots, slot: int) -> int:
         return BY_STAMP
     if not r.flags[row] & EMPTY:
         return BY_REPORT
+    if r.marks[row] & REST_DRAIN or r.ready_since[row] == NEVER or r.ready_since[row] + boot > now:
+        return BY_STAMP
     return AS_EXCESS if is_seen(r, s, slots, row) else BY_STAMP
 
 

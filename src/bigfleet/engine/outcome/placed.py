@@ -104,13 +104,20 @@ def acquired(w: World, fleet: Fleet, counted: CountedStep | None, sums: Acquisit
 
 
 def preempted(
-    w: World, fleet: Fleet, slot: NDArray[np.int32], entry: NDArray[np.int32], gap: NDArray[np.int64]
+    w: World,
+    fleet: Fleet,
+    slot: NDArray[np.int32],
+    entry: NDArray[np.int32],
+    gap: NDArray[np.int64],
+    empty: NDArray[np.uint8],
 ) -> Phase:
-    """Phase 2: victims in the order in which they were taken."""
+    """Phase 2: victims in the order in which they were taken; operators may refuse what is said to be `empty`."""
     if not len(slot):
         return NO_PHASE
     kind = np.full(len(slot), ActionKind.PREEMPT, np.uint8)
-    found = Phase.of(kind, slot, entry, fleet.v.cluster[slot], same(len(slot), Reason.INVERSION))
+    why = np.where(empty != 0, same(len(slot), Reason.EMPTY), same(len(slot), Reason.INVERSION))
+    found = Phase.of(kind, slot, entry, fleet.v.cluster[slot], why)
+    found.voluntary[:] = empty != 0
     return found._replace(grace=graces(gap), priority=w.p.priority[w.e.prof[entry]])
 
 

@@ -84,6 +84,7 @@ class Operator:
         self._mirror = Mirror(
             levels_every=int(settings.fill_seconds * op.SECOND),
             firm_last=settings.spares_firm_nodes,
+            old_after=int(settings.old_seconds * op.SECOND),
         )
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
@@ -284,6 +285,7 @@ class Operator:
         if expected is None or self._view.nodes[name].ready or not self._settings.keep_new_nodes:
             return
         if whom := self._mirror.keep_for(*expected):
+            log.debug("new node kept", node=name, kept_for=whom)
             self._marks.keep(name, whom)
 
     def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
@@ -401,6 +403,7 @@ class Operator:
             self._close(machine, 0)
         for machine in found.let_go:
             if (node := self._view.node_of(machine)) is not None:
+                log.debug("new node open to all", node=node.metadata.name)
                 self._marks.keep(node.metadata.name, "")
         for uid in found.stuck:
             self._view.tell_stuck(uid)

@@ -36,6 +36,7 @@ class OperatorSettings:
     drained_retention_seconds: float = 600.0
     fill_levels: int = 6
     fill_seconds: float = 30.0
+    old_seconds: float = 900.0
     cordon_closing: bool = False
     keep_new_nodes: bool = True
     # Dollars; units whose interruption costs more are given no node that may be interrupted.
@@ -61,6 +62,8 @@ class OperatorSettings:
             raise SettingsError(f"--fill-levels {self.fill_levels} is out of range; 0 (off) to 6 are accepted")
         if self.fill_seconds <= 0:
             raise SettingsError(f"--fill-interval {self.fill_seconds:g}s is not positive; at least 1s is accepted")
+        if self.old_seconds <= 0:
+            raise SettingsError(f"--old-after {self.old_seconds:g}s is not positive; more than 0s is accepted")
         if not self.keep_off_interruptible >= 0:
             raise SettingsError(
                 f"--keep-off-interruptible {self.keep_off_interruptible:g} is no amount; dollars from 0 are accepted"

@@ -185,8 +185,7 @@ class ShardConfig:
         _switch, True, "close and replace nodes of such clusters whose pods cost less elsewhere"
     )
     consolidate_dry_run: bool = setting(_switch, False, "tell what consolidation would do, but do nothing of it")
-    eviction_rate: float = setting(_number, 0.045, "pods consolidation may evict for each pod that has run for long")
-    eviction_age: int = duration(900, "how long that is")
+    eviction_rate: float = setting(_number, 0.045, "pods consolidation may evict for each that becomes 15 min old")
     eviction_most: int = setting(_whole, 60, "pods consolidation may evict of one cluster at once")
     ready_timeout: int = duration(600, "a Configured machine whose node is not ready by then has failed")
     refused_rest: int = duration(300, "a machine whose drain its cluster refused is left alone for so long")
@@ -225,7 +224,6 @@ class ShardConfig:
             "execute_timeout",
             "bootstrap_timeout",
             "reclaim_cap_window",
-            "eviction_age",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name.replace('_', '-')} is 0; more than 0 is accepted")

@@ -151,6 +151,7 @@ class NodeReported(Struct, frozen=True):
     """What a cluster says of one of its nodes; from `removable` on, only clusters that report placement say it.
 
     Amounts are (resource, model units) by name; `error` says what of it cannot be read, and then nothing of it counts.
+    `matured` are pods that became old there, ever.
     """
 
     session: int
@@ -171,6 +172,7 @@ class NodeReported(Struct, frozen=True):
     closing_since: int = 0
     mirror_version: int = 0
     error: str = ""
+    matured: int = 0
 
 
 class ListArrived(Struct, frozen=True):

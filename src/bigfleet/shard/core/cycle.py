@@ -120,6 +120,7 @@ class Cycle:
         self._armed_for = None
         state.cycle_begins()
         state.timers.cancel(TIMER, "")
+        self._placement.backoffs.find_overdue()
         if self.number % _PRUNE_EVERY == 0:
             self._prune()
         state.turn.emit(

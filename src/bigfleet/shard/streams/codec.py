@@ -132,6 +132,7 @@ def node_reported(session: int, node: shard_pb2.NodeReport) -> ev.NodeReported:
         max(0, node.closing_since),
         node.mirror_version,
         error,
+        max(0, node.matured),
     )
 
 

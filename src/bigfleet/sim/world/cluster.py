@@ -287,7 +287,11 @@ class Cluster:
             wanted = podset.waiting_count
             rooms = {domain: sum(fit for fit, _ in found) for domain, found in domains.items()}
             # Where the most of the gang fits; among equals the tightest, so that large gangs keep their large domains.
-            podset.anchor = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
+            best = min(rooms, key=lambda domain: (-min(rooms[domain], wanted), rooms[domain], domain))
+            if rooms[best] < wanted and not podset.service:
+                # A job does not begin with a part of its pods: they would hold machines and get nothing done.
+                return []
+            podset.anchor = best
         return domains.get(podset.anchor or "", [])
 
     def _hold(self, podset: PodSet, node: Node, count: int, now: int) -> None:
@@ -325,6 +329,8 @@ class Cluster:
             else:
                 del holder[key]  # type: ignore[arg-type]
         podset.bound_count -= count
+        if self._changed is not None:
+            podset.ended[node.id] = podset.ended.get(node.id, 0) + count
         self.running[kind.priority_class] -= count
         self._touched.add(node.id)
         self._note(podset=podset.name)

@@ -137,6 +137,7 @@ class PodSet:
         "anchor",
         "bound",
         "bound_count",
+        "ended",
         "group",
         "kind",
         "managed",
@@ -164,6 +165,8 @@ class PodSet:
         self.waiting_count = 0
         self.bound: dict[Node, int] = {}
         self.bound_count = 0
+        # How many left a node (by id) since somebody who tells pods apart looked.
+        self.ended: dict[str, int] = {}
         self.anchor: str | None = None
         self.row_key = (kind.profile.fingerprint, group, row_size(kind.request))
 

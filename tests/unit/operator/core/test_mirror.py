@@ -528,7 +528,6 @@ def test_a_node_with_devices_is_kept_while_pods_without_wait_for_what_comes() ->
     small, job = shape(4000), replace(shape(1000, app="job"), requests=Resources({"cpu": 1000, "nvidia.com/gpu": 1}))
     mirror = looked(pods(1, small), pods(1, job))
     came = gpu_node("gpu")
-    assert mirror.keep_for("", came.allocatable) == "", "nothing else is under way"
     mirror.told("m-plain", Resources.of(cpu=4000))
     mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
     assert mirror.settle(SECOND).let_go == ()
@@ -552,8 +551,21 @@ def test_a_node_with_devices_does_not_wait_for_what_was_bought_later() -> None:
     assert mirror.settle(61 * SECOND).let_go == ("m-gpu",)
 
 
-def test_a_node_with_devices_is_not_kept_when_nothing_else_will_come() -> None:
-    mirror = looked(pods(2, shape(4000)), gpu_node("gpu", kept_for="devices"))
+def test_a_node_with_devices_waits_for_what_may_yet_be_bought_with_it_and_no_longer() -> None:
+    """Pods that were refused a moment ago have no machine under way; seconds later they have one of their own."""
+    mirror = looked(pods(2, shape(4000)))
+    came = gpu_node("gpu")
+    mirror.told("m-gpu", came.allocatable)
+    mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
+    assert mirror.settle(14 * SECOND).let_go == ()
+    assert mirror.next_timer() == 15 * SECOND
+    assert mirror.settle(15 * SECOND).let_go == ("m-gpu",)
+
+
+def test_a_node_with_devices_is_not_kept_from_those_who_have_room() -> None:
+    mirror = looked(pods(1, shape(4000)), node("plain"))
+    assert mirror.keep_for("", gpu_node("gpu").allocatable) == ""
+    mirror.apply([gpu_node("gpu", kept_for="devices")])
     assert mirror.settle(SECOND).let_go == ("m-gpu",)
 
 

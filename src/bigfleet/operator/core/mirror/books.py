@@ -18,7 +18,7 @@ from bigfleet.operator.core.mirror.keeping import Keeping
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
-from bigfleet.operator.core.mirror.pods import Pod
+from bigfleet.operator.core.mirror.pods import OLD_AFTER, Maturing, Pod
 from bigfleet.operator.core.mirror.requests import Requests
 from bigfleet.operator.core.mirror.tallies import Domains, Tally
 from bigfleet.operator.core.mirror.waitlist import Waitlist
@@ -30,7 +30,8 @@ _CLASSES_KEPT = 4096
 class Books:
     """Everything the mirror knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, old_after: int = OLD_AFTER) -> None:
+        self.maturing = Maturing(old_after)
         self.dimensions = Dimensions()
         self.kinds = Kinds(self.dimensions)
         self.waitlist = Waitlist()
@@ -73,6 +74,10 @@ class Books:
         for delta in deltas:
             apply[type(delta)](delta)
         self.budgets.settle(self.nodes.values(), self.touched)
+
+    def count_old(self, now: int) -> None:
+        """Time has passed: nodes tell how many of their pods became old."""
+        self.touched.update(node.name for node in self.maturing.count(self.pods, now))
 
     # ------------------------------------------------------------------------------------------------------------ pods
 
@@ -153,6 +158,7 @@ class Books:
 
     def _stand(self, pod: Pod, node: Node) -> None:
         pod.host = node
+        self.maturing.stands(pod)
         self._run(pod, True)
         self._occupy(pod, node, 1)
 

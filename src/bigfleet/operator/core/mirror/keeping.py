@@ -5,9 +5,10 @@ gang, which comes only when its last node is ready and finds the first ones take
 need none take the cores that go with the devices. Both are bought for again, one boot later. So a node that came for a
 gang is kept until all of the gang has room, or, if that has gone elsewhere, another gang that lacks some. One with
 devices is kept while a pod without lacks room that a machine would hold which has none either and was bought before it
-or at most a quarter of a minute later. (Waiting for whatever is under way, it waited for the next boot too, and its own
-pods with it; waiting for nothing that came later, it let in whoever arrived seconds after its own.) Never longer than
-one boot after it is ready, and never a node that has been open before.
+or at most a quarter of a minute later; until that is over, while any pod without devices lacks room, because its
+machine may be bought yet. (Waiting for whatever is under way, it waited for the next boot too, and its own pods with
+it; waiting for nothing that came later, it let in whoever arrived seconds after its own.) Never longer than one boot
+after it is ready, and never a node that has been open before.
 Owns whom a node is kept for and until when; the taint is the shell's to write.
 """
 
@@ -47,7 +48,7 @@ class Keeping:
         """For whom a node is kept that has just come, bought for this gang or none; empty when for nobody."""
         if group:
             return _GANG + group
-        return DEVICES if _has_devices(has) and self._awaited(self._looked_at) else ""
+        return DEVICES if _has_devices(has) and self._lacks_plainly() else ""
 
     def told(self, machine: str, under_way: Resources | None) -> None:
         """The shard says that a machine with so much is on its way to us, or that it is not."""
@@ -95,7 +96,8 @@ class Keeping:
         for name, node in ready.items():
             since, group = self._since.setdefault(name, now), _gang_of(node)
             if group is None:
-                wanted = awaited[self._bought[name]]
+                bought = self._bought[name]
+                wanted = awaited[bought] or (now < bought + TOGETHER and self._lacks_plainly())
             elif group in waiting:
                 wanted = group not in seated
             else:
@@ -105,7 +107,14 @@ class Keeping:
         return sorted(found, key=lambda node: node.name)
 
     def next_timer(self) -> int | None:
-        return min((since + KEPT_FOR for since in self._since.values()), default=None)
+        """When one of them may be let go although nothing was told."""
+        due = [since + KEPT_FOR for since in self._since.values()]
+        due += [at + TOGETHER for name, at in self._bought.items() if name in self._since]
+        return min((at for at in due if at > self._looked_at), default=None)
+
+    def _lacks_plainly(self) -> bool:
+        """Whether something without devices has no room."""
+        return any(not _has_devices(wants) for wants in self._lacking)
 
     def _awaited(self, bought: int) -> bool:
         """Whether something without room will find it on a machine without devices that was bought by then."""

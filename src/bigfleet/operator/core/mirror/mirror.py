@@ -18,6 +18,7 @@ from bigfleet.operator.core.mirror.levels import INTERVAL, Levels
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.order import Order
 from bigfleet.operator.core.mirror.placing import Guest, Placing
+from bigfleet.operator.core.mirror.pods import OLD_AFTER
 from bigfleet.operator.core.mirror.removable import removable_nodes
 from bigfleet.operator.core.mirror.reports import NodeReport, Reports
 from bigfleet.operator.core.mirror.waiting import STUCK_AFTER, Outcome, home_of, place_waiting
@@ -42,8 +43,8 @@ class Mirror:
     """One cluster; levels of fill change at most every `levels_every` nanoseconds. `firm_last`: pods that interruptions
     cost much are kept off interruptible nodes, so others should take those first."""
 
-    def __init__(self, *, levels_every: int = INTERVAL, firm_last: bool = False) -> None:
-        self._books = Books()
+    def __init__(self, *, levels_every: int = INTERVAL, firm_last: bool = False, old_after: int = OLD_AFTER) -> None:
+        self._books = Books(old_after)
         self._order = Order(self._books.nodes, self._books.dimensions)
         self._placing = Placing(self._order)
         self._reports = Reports(self._books.nodes, self._books.dimensions)
@@ -88,6 +89,7 @@ class Mirror:
         books = self._books
         self._now, self._settled = now, True
         self._reckon_away(now)
+        books.count_old(now)
         books.requests.regrid(now)
         self._begin()
         outcome = place_waiting(books, self._placing, now)
@@ -149,6 +151,7 @@ class Mirror:
             self._reports.next_timer(),
             self._books.rows.next_timer(),
             self._books.keeping.next_timer(),
+            self._books.maturing.next_timer(),
         )
         return min((at for at in due if at is not None), default=None)
 

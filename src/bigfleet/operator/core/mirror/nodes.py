@@ -72,6 +72,7 @@ class Node:
         "labels",
         "leaving",
         "lost",
+        "matured",
         "name",
         "not_ready_since",
         "occupants",
@@ -109,6 +110,8 @@ class Node:
         self.not_ready_since: int | None = None
         self.away = False
         self.open = True
+        # Pods that have become old here, ever.
+        self.matured = 0
         # Micro-dollars of reclaiming and of interrupting all its pods.
         self.reclamation = 0
         self.interruption = 0

@@ -43,6 +43,7 @@ class NodeReport(Struct, frozen=True):
     used: Amounts = ()
     reclamation_dollars: float = 0.0
     interruption_dollars: float = 0.0
+    matured: int = 0
     version: int = 0
 
 
@@ -135,6 +136,7 @@ class Reports:
             tuple([(n, u) for n, p in self._places if (u := total[p] - free[p] - daemons[p]) > 0]),
             node.reclamation / MICRO,
             node.interruption / MICRO,
+            node.matured,
             version,
         )
 

@@ -62,6 +62,8 @@ class RunnersUp:
 
     def of(self, action: Action, record: Record, profile: Profile | None) -> str:
         """What the action was preferred to; empty where nothing more is known than its kind says."""
+        if action.preemptor_priority and action.voluntary:
+            return f"leaving it empty at {record.cluster}"
         if action.preemptor_priority:
             whose = f"{record.cluster} at priority {record.stamp.priority}"
             return f"{whose}, below {action.preemptor_priority}"

@@ -65,6 +65,16 @@ class Backoffs:
             for (cluster, kind, row), until in sorted(live, key=lambda it: _order(it[0]))
         )
 
+    def find_overdue(self) -> None:
+        """Before a step: it gives up machines whose nodes did not become ready, and must not buy their kind again."""
+        state = self._state
+        for cluster, members in list(self._watched.items()):
+            for key in [key for key, each in members.items() if not each.version]:
+                record = state.fleet.machines.get(key)
+                if record is not None and state.deadlines.passed(key, record.state, state.now):
+                    self.never_ready(cluster, record)
+                    self.dismiss(cluster, key)
+
     def never_ready(self, cluster: str, record: Record) -> None:
         """The machine is given up because its node did not become ready."""
         self._failed((cluster, kind_of(record.shape), None), "its nodes do not become ready")
@@ -142,10 +152,11 @@ class Backoffs:
     def _failed(self, subject: _Subject, why: str) -> None:
         rest = self._rests.setdefault(subject, Rest())
         now = self._state.now
-        if now >= rest.until:
+        if now < rest.until:
             # Machines of one wave fail together and must not double the pause again.
-            rest.failures += 1
-            rest.until = now + min(LONGEST, FIRST << min(rest.failures - 1, 10))
+            return
+        rest.failures += 1
+        rest.until = now + min(LONGEST, FIRST << min(rest.failures - 1, 10))
         cluster, kind, row = subject
         self._state.turn.log(
             Level.WARNING,

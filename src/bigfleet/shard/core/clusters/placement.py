@@ -70,7 +70,6 @@ class Placement:
             self._note_mode(cluster, "the cluster says what has no room from now on")
         self._in_force[cluster] = rollup
         self._confirmed.pop(cluster, None)
-        self.evictions.applied(rollup)
         self.backoffs.applied(rollup, rollup.counted.mirror_version)
 
     def repeated(self, cluster: str, version: int) -> None:
@@ -86,6 +85,9 @@ class Placement:
         """A node of the session's own cluster."""
         if self.speaks_of_it(session):
             self.backoffs.reported(session.cluster, event, self._in_force.get(session.cluster))
+            before = self.reports.on(event.machine)
+            if before is not None:
+                self.evictions.earn(session.cluster, event.matured - before.matured)
             self.reports.reported(session.cluster, event)
 
     def reopened(self, machine: str) -> None:

@@ -92,7 +92,8 @@ class MirrorFeed:
 
 
 class _Named:
-    """The pods of one object by name: those that wait, oldest first, and those on each node."""
+    """The pods of one object by name: those that wait, oldest first, and those on each node; of
+    these the oldest end first."""
 
     __slots__ = ("_made", "_on", "_shape", "_units", "_waiting", "name", "sequence")
 
@@ -114,9 +115,12 @@ class _Named:
             self._units = podset.live
             yield facts.RequestSeen(self.name, self._shape, podset.live)
         bound = {node.id: count for node, count in podset.bound.items()}
+        ended, podset.ended = podset.ended, {}
         for node, uids in list(self._on.items()):
-            while len(uids) > bound.get(node, 0):
-                yield facts.PodGone(uids.pop())
+            # Who came and went between two looks was never seen: the others stay who they were.
+            gone = max(len(uids) - bound.get(node, 0), min(ended.get(node, 0), len(uids)))
+            yield from (facts.PodGone(uid) for uid in uids[:gone])
+            del uids[:gone]
             if not uids:
                 del self._on[node]
         for node, count in bound.items():

@@ -167,6 +167,7 @@ class PlacementReports:
             profiles=report.profiles,
             exclusive=report.exclusive,
             closing_since=report.closing_since,
+            matured=report.matured,
             mirror_version=report.version,
         )
         match self._nonsense:
