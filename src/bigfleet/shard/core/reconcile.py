@@ -16,11 +16,11 @@ from msgspec import structs
 
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.engine.policy import SECOND
-from bigfleet.engine.results import ActionKind
-from bigfleet.model.machine import BOUND, CALL_DURING, CallKind
+from bigfleet.model.machine import BOUND, CALL_DURING
 from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.executor import REJECTED, Executor
+from bigfleet.shard.core.actions.notices import Notices
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.intake import flaw_of
@@ -28,15 +28,11 @@ from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
 from bigfleet.shard.core.machines.suspicions import Suspicion, Suspicions, contradicts
-from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURED, CREATING, DRAINING, FAILED, IDLE, SPECULATIVE
+from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
-from bigfleet.shard.core.state.operations import INTERRUPTION, Operation
 from bigfleet.shard.core.state.state import ShardState
 
 TIMER = "list"
-
-# A drain because of a notice begins so long before the host goes, which is what spot markets give.
-NOTICE = 120 * SECOND
 
 _ID = attrgetter("id")
 _REREAD_AFTER = SECOND
@@ -87,7 +83,7 @@ class Reconcile:
         self.providers = {name: ProviderView(name) for name in state.config.providers}
         self._missed = executor.departures.missed
         self._visibility = executor.visibility
-        self._policy = state.config.policy()
+        self._notices = Notices(state, executor, rereads)
         self._suspicions = Suspicions(state, rereads, self._lost)
 
     # ------------------------------------------------------------------------------------------------------- conditions
@@ -322,7 +318,7 @@ class Reconcile:
             self._adopt(record, listed)
         self._ownership.stands(record, listed.shape, believed=True)
         if listed.interruption_at:
-            self._evacuate(record, listed.interruption_at)
+            self._notices.heard(record, listed.interruption_at)
 
     def _judge(self, provider: str) -> None:
         if not self.providers[provider].listing:
@@ -423,48 +419,6 @@ class Reconcile:
             record, listed.state, "seen at the provider", cluster=cluster, stamp=stamp, error=error, seen=True
         )
         self._watch(record)
-
-    def _evacuate(self, record: Record, taken_at: int) -> None:
-        """The provider announced that it takes the host away: its pods leave in the time before, not in the crash."""
-        state = self._state
-        if not record.owned or not state.now < taken_at:
-            return
-        if record.state == IDLE:
-            self._let_go(record, taken_at)
-        if record.state != CONFIGURED:
-            return
-        begins = taken_at - NOTICE
-        if state.now < begins or state.halted or state.operations.on(record.key) is not None:
-            self._rereads.ask(record.provider, record.id, max(begins, state.now + state.config.reconcile_interval))
-            return
-        grace = min(taken_at - state.now, state.config.reclaim_grace) // SECOND
-        # Once drained nobody is to take it for the little time it has left.
-        state.rest_machine(record, taken_at)
-        self._executor.begin_drain(
-            Operation(
-                machine=record,
-                # Not a reclaim: demand that is still there must not take it back.
-                kind=ActionKind.PREEMPT,
-                call=CallKind.DRAIN,
-                cluster=record.cluster,
-                grace_seconds=max(1, grace),
-                reason=INTERRUPTION,
-            )
-        )
-
-    def _let_go(self, record: Record, taken_at: int) -> None:
-        """Nobody is to take a machine for the little time it has left, so nobody is to pay for it either."""
-        state, key = self._state, record.key
-        if not state.resting(key):
-            state.rest_machine(record, taken_at)
-        busy = state.operations.on(key) is not None or state.machine_rests.resting(key, state.now)
-        if busy or state.halted or self._executor.refusals.standoffs.stopped(record.provider):
-            return
-        kept = self._policy.idle_hold_ns(record.provider, record.shape.capacity_type) == 0
-        if not kept and record.provider not in self._executor.cannot_delete:
-            self._executor.begin(
-                Operation(machine=record, kind=ActionKind.DELETE, call=CallKind.DELETE, reason=INTERRUPTION)
-            )
 
     def _watch(self, record: Record) -> None:
         """A transition that no operation of ours drives must end too."""
