@@ -111,7 +111,7 @@ async def test_quotas_are_divided_and_listed(tmp_path: Path) -> None:
         table = await typed("quotas", "list")
         assert columns(table) == ["PROVIDER", "REGION", "SHARD", "SLICE"] and table == await typed("list-quotas")
         assert (await typed.json("quotas", "list"))[0]["per_shard"] == {"s0": 100, "s1": 50}
-        assert "SHARD=SLOTS is accepted" in await typed(*divide, "s0", code=1)
+        assert "SHARD=SLOTS is accepted" in await typed(*divide, "s0", code=2)
         assert "not found" in await typed(*divide, "x=1", code=3)
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from bigfleet.cli.bigfleetctl import SUBCOMMANDS, app
 from bigfleet.cli.commands import CommandError
+from bigfleet.refusal import exit_code
 from bigfleet.wire import coordinator_pb2 as pb
 from tests.strategies.coordinator_process import OURS, Peer, coordinator
 from tests.strategies.operator_client import Row, operator
@@ -120,14 +121,14 @@ async def test_a_command_that_reaches_nobody_says_whom_and_has_a_code_for_it(tmp
         assert asked in sentence and "cannot be reached" in sentence, command
     for command in ("snapshot verify", "snapshot restore"):
         words = [each.replace("FOLDER", str(tmp_path)) for each in TYPED[command][0]]
-        assert "a.snap cannot be read" in await said([*command.split(), *words], code=1)
+        assert "a.snap cannot be read" in await said([*command.split(), *words], code=3)
 
 
 async def said(words: list[str], code: int = 0) -> str:
     """What a command prints; of a refused one, the sentence."""
     ended = await asyncio.to_thread(CliRunner().invoke, app, words)
     refused = ended.exception if isinstance(ended.exception, CommandError) else None
-    found = refused.code if refused is not None else ended.exit_code
+    found = exit_code(refused) if refused is not None else ended.exit_code
     assert found == code, (words, found, ended.output, ended.exception)
     # Coordinator and shard live in this process and log to the same screen.
     shown = "".join(line for line in ended.output.splitlines(keepends=True) if not LOGGED.match(line))

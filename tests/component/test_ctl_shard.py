@@ -77,9 +77,9 @@ async def test_rails_are_read_flipped_and_explained(fleet: Asking) -> None:
 
 
 async def test_what_cannot_be_asked_is_refused_with_what_could(fleet: Asking) -> None:
-    assert "there are: speculative" in await ctl(fleet, "machines", "--state", "asleep", code=1)
-    assert "give one of" in await ctl(fleet, "rails", "--pause", "--resume", code=1)
-    assert "give one of them" in await ctl(fleet, "explain", "a", "--cluster", "b", code=1)
+    assert "there are: speculative" in await ctl(fleet, "machines", "--state", "asleep", code=2)
+    assert "give one of" in await ctl(fleet, "rails", "--pause", "--resume", code=2)
+    assert "give one of them" in await ctl(fleet, "explain", "a", "--cluster", "b", code=2)
     assert "'soon' is not a duration" in await ctl(fleet, "needs", "--timeout", "soon", code=2)
     command = [sys.executable, "-c", MAIN, "needs", "--shard", "192.0.2.1:7780"]
     ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)

@@ -200,19 +200,21 @@ async def test_a_catalogue_file_replaces_the_built_in_fleet(
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "message", "code"),
     [
-        (["--listen", "0.0.0.0:9000"], "--listen 0.0.0.0:9000 can be reached from elsewhere; give 127.0.0.1:PORT"),
-        (["--listen", ":9000"], "can be reached from elsewhere"),
-        (["--control", "10.0.0.1:9"], "--control 10.0.0.1:9 can be reached from elsewhere"),
-        (["--catalogue", "/nowhere.yaml"], "catalogue /nowhere.yaml cannot be read: No such file or directory"),
+        (["--listen", "0.0.0.0:9000"], "--listen 0.0.0.0:9000 can be reached from elsewhere; give 127.0.0.1:PORT", 1),
+        (["--listen", ":9000"], "can be reached from elsewhere", 1),
+        (["--control", "10.0.0.1:9"], "--control 10.0.0.1:9 can be reached from elsewhere", 1),
+        (["--catalogue", "/nowhere.yaml"], "catalogue /nowhere.yaml cannot be read: No such file or directory", 3),
     ],
 )
-async def test_a_fake_that_cannot_be_run_says_why_and_exits_with_1(flags: list[str], message: str) -> None:
+async def test_a_fake_that_cannot_be_run_says_why_and_exits_with_its_code(
+    flags: list[str], message: str, code: int
+) -> None:
     listen = [] if "--listen" in flags else ["--listen", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(*MAIN, *listen, *flags, stderr=asyncio.subprocess.PIPE)
     _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 1
+    assert process.returncode == code
     assert message in err.decode()
 
 

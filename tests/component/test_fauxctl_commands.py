@@ -228,11 +228,11 @@ def test_a_run_that_takes_too_long_is_exit_code_1(tmp_path: Path) -> None:
     assert record["cpu_seconds"] >= 0
 
 
-def test_an_unknown_scenario_is_one_sentence_and_exit_code_1() -> None:
+def test_an_unknown_scenario_is_one_sentence_and_exit_code_3() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "bigfleet.cli.fauxctl", "run", "nope"], capture_output=True, text=True, check=False
     )
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert result.stderr.startswith("error: scenario 'nope' is neither a shipped one nor a file")
 
 

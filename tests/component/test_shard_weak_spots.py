@@ -367,7 +367,7 @@ def test_19_a_part_that_cannot_work_ends_the_process_with_an_exit_code_that_says
 def test_20_a_shard_without_a_provider_does_not_start_and_no_profiler_is_exposed(tmp_path: Path, fleet: Asking) -> None:
     argv = [*BIGFLEET, "shard", "--listen", "127.0.0.1:0", "--metrics-addr", "0", "--data-dir", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 1 and b"no provider is set" in done.stderr
+    assert done.returncode == 2 and b"no provider is set" in done.stderr
     assert {fleet.local.page(path)[0] for path in ("/debug/pprof/", "/debug/pprof/profile", "/")} == {404}
 
 

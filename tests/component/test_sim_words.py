@@ -56,8 +56,9 @@ class Moment(Simulation):
         engine.step(None, None, self.wanted.policy, self.wanted.now, self.wanted.conditions)
         found = []
         for verdict in self._latest["shard-0"].verdicts.rows():
-            told = rendered(engine.explain(verdict.key), core.published)
-            told.need.CopyFrom(need_of(core, verdict))
+            view = need_of(core, verdict)
+            told = rendered(engine.explain(verdict.key), core.published, view)
+            told.need.CopyFrom(view)
             found.append(told)
         return "\n".join(folded(found))
 

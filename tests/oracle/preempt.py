@@ -19,7 +19,8 @@ from tests.oracle.placement.reports import is_seen
 from tests.oracle.supply import CONFIGURED, DRAINING, HOSTNAME, Block, Unit
 
 if TYPE_CHECKING:
-    from bigfleet.engine.policy import Conditions, VictimWeights
+    from bigfleet.engine.batches import Conditions
+    from bigfleet.engine.policy import VictimWeights
     from tests.oracle.demand import Demand
     from tests.oracle.placement.buying import Buying
 

@@ -11,7 +11,7 @@ from bigfleet.engine.results import AvailableCapacity, NeedKey, Shortfall, Suppl
 from tests.oracle.demand import Amounts, Demand, added, vector
 from tests.oracle.entries import Entry
 from tests.oracle.placement.needs import Need, Portion
-from tests.oracle.supply import CONFIGURED, IDLE, SPECULATIVE, Unit
+from tests.oracle.supply import CONFIGURED, FAILED, IDLE, SPECULATIVE, Unit
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Conditions
@@ -110,7 +110,7 @@ def _reason(
     published = {name for unit in machines for name, amount in unit.shape.allocatable.items() if amount > 0}
     if entry.satisfied:
         return UnmetReason.NONE
-    if any(amount > 0 and name not in published for name, amount in entry.aggregate.items()):
+    if machines and any(amount > 0 and name not in published for name, amount in entry.aggregate.items()):
         return UnmetReason.RESOURCE_NOT_PUBLISHED
     if not demand.clusters[entry.cluster].connected:
         return UnmetReason.CLUSTER_DISCONNECTED
@@ -121,6 +121,8 @@ def _reason(
     if entry.gang and (entry.domain is None or not entry.satisfiable or entry.parked):
         return UnmetReason.TOPOLOGY_UNSATISFIABLE
     if not claimed and not any(u.state in (IDLE, SPECULATIVE, CONFIGURED) for u in matching):
+        if any(u.state == FAILED for u in matching):
+            return UnmetReason.SUPPLY_BACKED_OFF
         return UnmetReason.NO_MATCHING_SUPPLY
     if entry.victims:
         return UnmetReason.PREEMPTION_EXHAUSTED

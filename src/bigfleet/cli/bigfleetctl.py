@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bigfleet.cli.commands import EXIT_CODES, Subcommand, VersionOption, run, table
+from bigfleet.cli.commands import ASKING_CODES, EXIT_CODES, Subcommand, VersionOption, run, table
 
 _LISTS, _REGISTRY, _FLEET = "bigfleet.cli.ctl.fleet_lists", "bigfleet.cli.ctl.registry", "bigfleet.cli.ctl.fleet_status"
 
@@ -37,14 +37,13 @@ SUBCOMMANDS = (
     Subcommand("remove-shard", f"{_LISTS}:remove_shard", "As `shards remove`.", hidden=True),
     Subcommand("list-quotas", f"{_REGISTRY}:list_quotas", "As `quotas list`.", hidden=True),
 )
-_MORE_CODES = "Of the coordinator also: 4 away or without a leader; 5 its state does not allow it; 6 not permitted."
 
 # Plain help: the boxes of rich take longer to import than everything else here.
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     cls=table("bigfleetctl", SUBCOMMANDS),
-    epilog=f"{EXIT_CODES} {_MORE_CODES}",
+    epilog=f"{EXIT_CODES} {ASKING_CODES}",
 )
 
 

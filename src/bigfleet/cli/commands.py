@@ -17,23 +17,27 @@ import typer
 import typer.core
 import typer.main
 
-from bigfleet.refusal import RefusalError
+from bigfleet.refusal import AWAY, CONFLICT, FORBIDDEN, MISTAKE, NOT_FOUND, REFUSED, RefusalError, exit_code
 
-REFUSED = 1
-NOT_FOUND = 3
 # What a shell reports for a program that was ended by a closed pipe.
 PIPE_CLOSED = 141
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused or failed; 2 a mistake in the command line; 3 what was named does not exist."
 )
+# Of commands that ask a process.
+ASKING_CODES = "Of whoever is asked also: 4 away or without a leader; 5 its state does not allow it; 6 not permitted."
 
 _COMPLETION = ("install_completion", "show_completion")
 
 
 class CommandError(RefusalError):
-    """Ends a command with exit code 1 and this one sentence on standard error."""
+    """Ends a command with its exit code and this one sentence on standard error."""
 
-    code: int = REFUSED
+
+class MistakeError(CommandError):
+    """A flag or argument holds what it cannot, or goes with no other; found where typer does not look."""
+
+    code = MISTAKE
 
 
 class NotFoundError(CommandError):
@@ -45,19 +49,19 @@ class NotFoundError(CommandError):
 class AwayError(CommandError):
     """Nobody leads, or nobody answers."""
 
-    code = 4
+    code = AWAY
 
 
 class ConflictError(CommandError):
     """The coordinator's state does not allow it."""
 
-    code = 5
+    code = CONFLICT
 
 
 class ForbiddenError(CommandError):
     """The certificate that was shown may not do this."""
 
-    code = 6
+    code = FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +134,10 @@ def run(app: typer.Typer, *, prog: str, extra: str = "") -> None:
             raise
         _end(f"`{prog}` needs {missing}: pip install 'bigfleet[{extra}]'", REFUSED)
     except RefusalError as error:
-        _end(str(error), getattr(error, "code", REFUSED))
+        _end(str(error), exit_code(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _end(f"{where}{error.strerror or error}", REFUSED)
+        _end(f"{where}{error.strerror or error}", exit_code(error))
 
 
 def leave(code: int) -> NoReturn:

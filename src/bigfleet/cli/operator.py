@@ -18,7 +18,7 @@ def _option(text: str, metavar: str = "TEXT") -> typer.models.OptionInfo:
     return made
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def operator(
     cluster_id: Annotated[str, _option("Stable name of this cluster. Required.")] = "",
     shard_addr: Annotated[str, _option("The shard's gRPC address. Required.", "HOST:PORT")] = "",

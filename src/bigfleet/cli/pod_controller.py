@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bigfleet.cli.commands import EXIT_CODES, CommandError, VersionOption, leave, run
+from bigfleet.cli.commands import EXIT_CODES, MistakeError, VersionOption, leave, run
 
 app = typer.Typer(add_completion=True, rich_markup_mode=None, epilog=EXIT_CODES)
 
@@ -17,7 +17,7 @@ def _option(text: str, metavar: str = "TEXT") -> typer.models.OptionInfo:
     return made
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def pod_controller(
     kubeconfig: Annotated[str, _option("Else $KUBECONFIG, the mounted service account, ~/.kube/config.", "FILE")] = "",
     metrics_addr: Annotated[str, _option("/metrics, /healthz, /readyz; 0 is off.", "HOST:PORT")] = ":8080",
@@ -47,7 +47,7 @@ def pod_controller(
 
     configure(log_format=LogFormat(log_format), level=log_level)
     if mode not in set(Mode):
-        raise CommandError(f"--mode {mode!r} is unknown; {' and '.join(Mode)} are accepted")
+        raise MistakeError(f"--mode {mode!r} is unknown; {' and '.join(Mode)} are accepted")
     settings = PodControllerSettings(
         kubeconfig=kubeconfig,
         metrics_addr=metrics_addr,

@@ -97,21 +97,32 @@ SOURCES = {
     "credited": "serving",
     "idle": "free, being bound",
     "speculative": "being bought",
+    "barred": "waits: nothing is asked of its provider",
     "preempted": "being taken from lower priority",
 }
+
+
+# The beginning of a loss to what the cluster runs on every node.
+_OVERHEAD = "holds a unit, but not beside"
 
 
 def amounts(resources: Mapping[str, str]) -> str:
     return spoken_amounts(resources) or "-"
 
 
-def units(parts: shardread_pb2.NeedUnits, until: str = "") -> str:
+def units(view: shardread_pb2.NeedView, until: str = "") -> str:
     """Where the units of a need are: `9 wanted: 5 run, 1 has room, 3 stranded (2 are coming until …, 1 is missing)`."""
+    parts = view.units
+    now = (
+        ("waits for its provider", "wait for their provider")
+        if view.barred
+        else ("gets a machine now", "get machines now")
+    )
     placed = _told((parts.running, "runs", "run"), (parts.room, "has room", "have room"))
     till = f" until {until}" if until else ""
     waiting = _told(
         (parts.coming, f"is coming{till}", f"are coming{till}"),
-        (parts.acquired, "gets a machine now", "get machines now"),
+        (parts.acquired, *now),
         (parts.awaiting, "waits for a drain", "wait for a drain"),
         (parts.missing, "is missing", "are missing"),
     )
@@ -148,6 +159,10 @@ def unmet_reason(code: int) -> str:
 def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     """What to say where no change was found that would satisfy a need."""
     search = explanation.search
+    if any(each.reason.startswith(_OVERHEAD) for each in explanation.lost):
+        return "machines with room for a unit beside what its cluster runs on every node, or less of that"
+    if "have failed" in explanation.need.detail or "has failed" in explanation.need.detail:
+        return "repair what has failed, or more machines that match"
     if search == shardread_pb2.REMEDY_SEARCH_DRAINING or explanation.need.unmet_reason not in REMEDIES:
         said = SEARCHES.get(search, SEARCHES[shardread_pb2.REMEDY_SEARCH_UNSPECIFIED])
         return said.format(trials=explanation.trials)
@@ -156,9 +171,20 @@ def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
 
 def why(view: shardread_pb2.NeedView) -> str:
     """Why a need has not got everything, or got it from something dearer."""
-    said = [] if view.satisfied else [unmet_reason(view.unmet_reason)]
+    said = [] if view.satisfied else [view.detail or unmet_reason(view.unmet_reason)]
+    said = [f"nothing is asked of {name}" for name in _barred(view)] or said
     said += [f"sold out: {kind}" for kind in view.sold_out]
     return "; ".join(said) or "-"
+
+
+def ending_the_standoff(view: shardread_pb2.NeedView) -> str:
+    """What helps a need whose machines are at a provider that nothing is asked of."""
+    return f"end the stand-off with {' and '.join(_barred(view))}, as said here"
+
+
+def _barred(view: shardread_pb2.NeedView) -> list[str]:
+    """Providers that nothing is asked of although the need's machines would be theirs."""
+    return [each.partition(": ")[0] for each in view.barred]
 
 
 def capacity_type(number: int) -> str:

@@ -96,6 +96,14 @@ def upcoming_node_name(machine_id: str) -> str:
     return "-".join(part for part in ("un", readable, digest) if part)
 
 
+def node_name(machine_id: str) -> str:
+    """The name a Node is told to register under when its machine's own id is another's too: `provider/id` in the form
+    of a DNS-1123 subdomain, with a hash, so that no two machines have one."""
+    digest = hashlib.sha256(machine_id.encode()).hexdigest()[:10]
+    readable = _NOT_IN_NAMES.sub("-", machine_id.lower())[: MAX_LABEL_VALUE - len(digest) - 1].strip("-")
+    return "-".join(part for part in (readable, digest) if part)
+
+
 def machine_label(machine_id: str) -> str:
     """What a Node's machine-id label says: the id where a label can hold it, else sanitised with a hash."""
     if len(machine_id) <= MAX_LABEL_VALUE and _LABEL_VALUE.fullmatch(machine_id):

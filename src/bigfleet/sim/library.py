@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bigfleet.refusal import NOT_FOUND
 from bigfleet.sim.document.document import DocumentError
 from bigfleet.sim.scenario.scenario import Scenario, load_scenario, shipped_file
 from bigfleet.sim.world.simulation import Simulation
@@ -18,6 +19,12 @@ LARGE = "large"
 """Tag of scenarios that take minutes: they are run by name only."""
 
 DIFF_LINES = 40
+
+
+class NoScenarioError(DocumentError):
+    """There is no scenario of that name."""
+
+    code = NOT_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ def find(name: str) -> Scenario:
         return load_scenario(path)
     known = shipped_file(name)
     if not known.exists():
-        raise DocumentError(f"scenario {name!r} is neither a shipped one nor a file; `fauxctl list` names them")
+        raise NoScenarioError(f"scenario {name!r} is neither a shipped one nor a file; `fauxctl list` names them")
     return load_scenario(known)
 
 

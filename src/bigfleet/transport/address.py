@@ -6,7 +6,7 @@ A host name other than `localhost` never counts as loopback: what it resolves to
 
 import ipaddress
 
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import FlagError, TransportError
 
 _UNIX_SCHEMES = ("unix:", "unix-abstract:")
 _RESOLVER_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
@@ -15,7 +15,7 @@ _RESOLVER_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
 def listen_address(address: str) -> str:
     """The address in the form gRPC binds: `:7780` means every interface."""
     if not address:
-        raise TransportError("listen address is empty: give host:port, :port or unix:/path")
+        raise FlagError("listen address is empty: give host:port, :port or unix:/path")
     if address.startswith(_UNIX_SCHEMES):
         return address
     host, port = split(address)
@@ -49,7 +49,7 @@ def split(address: str) -> tuple[str, int]:
     """`host:port` as host (brackets removed, possibly empty) and port."""
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise TransportError(f"address {address!r} is not host:port, :port, [ipv6]:port or unix:/path")
+        raise FlagError(f"address {address!r} is not host:port, :port, [ipv6]:port or unix:/path")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

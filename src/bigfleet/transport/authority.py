@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import FlagError, TransportError
 from bigfleet.transport.identity import Identity
 
 CA_CERTIFICATE = "ca.crt"
@@ -138,13 +138,13 @@ def _hosts(dns: Sequence[str], addresses: Sequence[str]) -> list[x509.GeneralNam
     hosts: list[x509.GeneralName] = []
     for name in dns:
         if not name or not name.isascii() or any(character.isspace() or character in "/:" for character in name):
-            raise TransportError(f"--dns {name!r} is not a DNS name: use ASCII labels such as shard-0.example.org")
+            raise FlagError(f"--dns {name!r} is not a DNS name: use ASCII labels such as shard-0.example.org")
         hosts.append(x509.DNSName(name))
     for address in addresses:
         try:
             hosts.append(x509.IPAddress(ipaddress.ip_address(address)))
         except ValueError as error:
-            raise TransportError(f"--ip {address!r} is not an IPv4 or IPv6 address") from error
+            raise FlagError(f"--ip {address!r} is not an IPv4 or IPv6 address") from error
     return hosts
 
 

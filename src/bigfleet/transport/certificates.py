@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import FlagError, TransportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TlsFiles:
         flags = {"--tls-cert": self.cert, "--tls-key": self.key, "--tls-ca": self.ca}
         missing = [flag for flag, path in flags.items() if not path]
         if missing and len(missing) < len(flags):
-            raise TransportError(
+            raise FlagError(
                 f"{', '.join(missing)} missing: give --tls-cert, --tls-key and --tls-ca together, or none of them"
             )
 

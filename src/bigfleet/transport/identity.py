@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from bigfleet.refusal import RefusalError
+from bigfleet.refusal import MISTAKE, RefusalError
 
 SCHEME = "bigfleet://"
 _NAME = re.compile(r"[^\s/?#%\x00-\x1f\x7f]{1,253}")
@@ -33,6 +33,8 @@ NAMED = frozenset({Kind.CLUSTER, Kind.SHARD, Kind.PROVIDER})
 
 class IdentityError(RefusalError, ValueError):
     """A certificate or URI does not name exactly one BigFleet identity; the message says what it carries."""
+
+    code = MISTAKE
 
 
 @dataclass(frozen=True, slots=True, order=True)

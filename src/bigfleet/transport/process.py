@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from bigfleet.refusal import RefusalError
-from bigfleet.transport.errors import TransportError
+from bigfleet.refusal import REFUSED, RefusalError, exit_code
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +27,7 @@ Serve = Callable[[asyncio.Event], Awaitable[None]]
 
 
 def run_until_signal(serve: Serve, *, grace: float = STOP_SECONDS) -> int:
-    """Run `serve(stop)` and return the exit code: 0 for an orderly end, 1 otherwise.
+    """Run `serve(stop)` and return the exit code: 0 for an orderly end, that of the refusal or failure otherwise.
 
     `serve` sets its parts up, awaits `stop.wait()`, takes them down within `grace` seconds and returns. Returning
     earlier also ends the process. A task or worker thread that cannot be ended makes the process exit with 1 here.
@@ -99,11 +98,11 @@ async def _finish(task: asyncio.Task[None]) -> int:
     error = task.exception()
     if error is None:
         return 0
-    if isinstance(error, TransportError | RefusalError):
+    if isinstance(error, RefusalError):
         log.error("component exited", err=str(error))
-    else:
-        log.error("component exited", err=str(error), exc_info=error)
-    return 1
+        return exit_code(error)
+    log.error("component exited", err=str(error), exc_info=error)
+    return REFUSED
 
 
 async def _cancel_the_rest() -> None:

@@ -168,7 +168,9 @@ class Hello(_message.Message):
     """shard this cluster was bound to when it last connected"""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """what this operator can do beyond the base contract"""
+        """What this operator can do beyond the base contract: ack-outcomes, drain-reports, node-reports, placement,
+        reclaim-cancel, referrals, resync-end. docs/wire.md says what each means and what one without it gets.
+        """
 
     @_builtins.property
     def active_drains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -285,7 +287,9 @@ class BootstrapRequest(_message.Message):
     request_id: _builtins.str
     cluster_id: _builtins.str
     machine_id: _builtins.str
+    """as in NodeStateUpdate and ReclaimInstruction.nodes"""
     node_name: _builtins.str
+    """what the node should register as; no two machines of a cluster are told the same"""
     @_builtins.property
     def requirements(self) -> _containers.RepeatedCompositeFieldContainer[_capacity_pb2.NodeSelectorRequirement]: ...
     @_builtins.property

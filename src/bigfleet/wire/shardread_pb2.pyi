@@ -247,6 +247,8 @@ class NeedView(_message.Message):
     SAME_CANDIDATES_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     SOLD_OUT_FIELD_NUMBER: _builtins.int
+    BARRED_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     arrival_unix_nanos: _builtins.int
     profile_fingerprint: _builtins.str
@@ -260,6 +262,8 @@ class NeedView(_message.Message):
     parked_age_cycles: _builtins.int
     age_cycles_unmet: _builtins.int
     unmet_reason: Global___UnmetReason.ValueType
+    detail: _builtins.str
+    """what more is known of unmet_reason than its code says, in words"""
     @_builtins.property
     def need(self) -> _capacity_pb2.CapacityNeed: ...
     @_builtins.property
@@ -281,6 +285,10 @@ class NeedView(_message.Message):
     @_builtins.property
     def sold_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what would serve it and is sold out at the moment, in words"""
+
+    @_builtins.property
+    def barred(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Providers its machines would be of and that nothing is asked of at the moment: "name: why"."""
 
     def __init__(
         self,
@@ -305,10 +313,12 @@ class NeedView(_message.Message):
         same_candidates: _abc.Iterable[Global___DomainCoverage] | None = ...,
         units: Global___NeedUnits | None = ...,
         sold_out: _abc.Iterable[_builtins.str] | None = ...,
+        barred: _abc.Iterable[_builtins.str] | None = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["matching_supply", b"matching_supply", "need", b"need", "preemption", b"preemption", "residual_deficit", b"residual_deficit", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "barred", b"barred", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "detail", b"detail", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -505,7 +515,7 @@ class ListMachinesResponse(_message.Message):
     """empty on the last page"""
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineView]:
-        """by machine id; ids two providers share come as provider/id"""
+        """by machine_id"""
 
     def __init__(
         self,
@@ -538,6 +548,7 @@ class MachineView(_message.Message):
     STATE_SINCE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
     NODE_NAME_FIELD_NUMBER: _builtins.int
+    MACHINE_ID_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     owned: _builtins.bool
     """whether this shard may act on it"""
@@ -551,6 +562,10 @@ class MachineView(_message.Message):
     not_before_unix_nanos: _builtins.int
     """left alone until then after a failure"""
     node_name: _builtins.str
+    machine_id: _builtins.str
+    """The name every other frame, command and log has for it: the id at the first provider the shard was given,
+    provider/id at any other. Requests take provider/id of either, and the id alone. machine.id is the provider's own.
+    """
     @_builtins.property
     def machine(self) -> _provider_pb2.Machine: ...
     def __init__(
@@ -568,10 +583,11 @@ class MachineView(_message.Message):
         state_since_unix_nanos: _builtins.int = ...,
         not_before_unix_nanos: _builtins.int = ...,
         node_name: _builtins.str = ...,
+        machine_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["machine", b"machine"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_fingerprint", b"assigned_fingerprint", "assigned_group", b"assigned_group", "assigned_interruption_penalty_bucket", b"assigned_interruption_penalty_bucket", "assigned_priority", b"assigned_priority", "assigned_reclamation_penalty_bucket", b"assigned_reclamation_penalty_bucket", "in_flight", b"in_flight", "machine", b"machine", "node_name", b"node_name", "not_before_unix_nanos", b"not_before_unix_nanos", "owned", b"owned", "provider", b"provider", "state_since_unix_nanos", b"state_since_unix_nanos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_fingerprint", b"assigned_fingerprint", "assigned_group", b"assigned_group", "assigned_interruption_penalty_bucket", b"assigned_interruption_penalty_bucket", "assigned_priority", b"assigned_priority", "assigned_reclamation_penalty_bucket", b"assigned_reclamation_penalty_bucket", "in_flight", b"in_flight", "machine", b"machine", "machine_id", b"machine_id", "node_name", b"node_name", "not_before_unix_nanos", b"not_before_unix_nanos", "owned", b"owned", "provider", b"provider", "state_since_unix_nanos", b"state_since_unix_nanos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

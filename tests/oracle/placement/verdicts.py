@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bigfleet.engine.results import Supply, UnitParts, UnmetReason, Verdict
 from tests.oracle.demand import Amounts, Demand, added, covers, vector
 from tests.oracle.placement.reports import is_seen
-from tests.oracle.supply import CONFIGURED, IDLE, SPECULATIVE, Unit
+from tests.oracle.supply import CONFIGURED, FAILED, IDLE, SPECULATIVE, Unit
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Conditions
@@ -53,7 +53,7 @@ def reason_of(
     free = [unit for unit in matching if unit.state in (IDLE, SPECULATIVE)]
     if need.satisfied:
         return UnmetReason.NONE
-    if any(name not in published for name in need.aggregate):
+    if machines and any(name not in published for name in need.aggregate):
         return UnmetReason.RESOURCE_NOT_PUBLISHED
     if not cluster.connected:
         return UnmetReason.CLUSTER_DISCONNECTED
@@ -66,6 +66,8 @@ def reason_of(
     if need.gang and (not need.satisfiable or need.parked):
         return UnmetReason.TOPOLOGY_UNSATISFIABLE
     if not any(unit.state in (IDLE, SPECULATIVE, CONFIGURED) for unit in matching):
+        if any(unit.state == FAILED for unit in matching):
+            return UnmetReason.SUPPLY_BACKED_OFF
         return UnmetReason.NO_MATCHING_SUPPLY
     if need.victims:
         return UnmetReason.PREEMPTION_EXHAUSTED

@@ -88,10 +88,10 @@ def test_nothing_is_overwritten_without_force(
     [
         (("shard",), 2, "shard needs a name"),
         (("robot", "r2"), 2, "robot"),
-        (("admin", "bob"), 1, "takes no name, got 'bob'"),
-        (("cluster", "a/b"), 1, "identity cluster has the name 'a/b'"),
-        (("shard", "s", "--ip", "localhost"), 1, "--ip 'localhost' is not an IPv4 or IPv6 address"),
-        (("shard", "s", "--dns", "https://x"), 1, "--dns 'https://x' is not a DNS name"),
+        (("admin", "bob"), 2, "takes no name, got 'bob'"),
+        (("cluster", "a/b"), 2, "identity cluster has the name 'a/b'"),
+        (("shard", "s", "--ip", "localhost"), 2, "--ip 'localhost' is not an IPv4 or IPv6 address"),
+        (("shard", "s", "--dns", "https://x"), 2, "--dns 'https://x' is not a DNS name"),
         (("admin", "--days", "0"), 2, "--days"),
     ],
 )
@@ -111,7 +111,7 @@ def test_refusals_say_what_would_be_accepted(
 def test_issuing_without_an_authority_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bigfleetctl(monkeypatch, "certs", "issue", "admin", "--dir", str(tmp_path)) == 1
+    assert bigfleetctl(monkeypatch, "certs", "issue", "admin", "--dir", str(tmp_path)) == 3
     assert f"bigfleetctl certs init --dir {tmp_path}" in capsys.readouterr().err
 
 

@@ -12,6 +12,7 @@ from tests.oracle.implementations import BOTH
 from tests.strategies.asking import bootstraps, decide, of_kind, provisions, reclaims, verdict
 from tests.strategies.builders import (
     A3,
+    FAILED,
     GPU,
     ON_DEMAND,
     RACK,
@@ -221,8 +222,15 @@ def test_partially_covered_records_unsatisfied(make: Any) -> None:
 def test_no_inventory_all_unsatisfied(make: Any) -> None:
     result = decide(make, [], need("a"), need("b", 2))
     assert not result.actions
-    assert {v.reason for v in result.verdicts} == {UnmetReason.RESOURCE_NOT_PUBLISHED}
+    assert {v.reason for v in result.verdicts} == {UnmetReason.NO_MATCHING_SUPPLY}
     assert len(result.shortfalls) == 2
+
+
+def test_what_fits_and_has_failed_is_not_told_as_nothing_that_fits(make: Any) -> None:
+    failed = [machine("f", FAILED), machine("g", FAILED)]
+    assert {v.reason for v in decide(make, failed, need("a")).verdicts} == {UnmetReason.SUPPLY_BACKED_OFF}
+    small = [machine("f", FAILED, gpu=4)]
+    assert {v.reason for v in decide(make, small, need("a")).verdicts} == {UnmetReason.NO_MATCHING_SUPPLY}
 
 
 def test_priority_wins_contested_pool(make: Any) -> None:

@@ -46,6 +46,7 @@ from tests.strategies.builders import (
     machine,
     need,
     removed,
+    rollup,
     several,
     slot,
     stamp_of,
@@ -201,6 +202,18 @@ def test_lost_because_of_taints_requirements_and_size() -> None:
         (Why.TAINT, "team"),
         (Why.REQUIREMENT, ZONE),
         (Why.TOO_SMALL, "nvidia.com/gpu"),
+    }
+
+
+def test_lost_to_what_the_cluster_runs_on_every_node() -> None:
+    wanted = need("c", 1, cpu=15.5)
+    engine = Engine()
+    asked = DemandBatch([rollup("c", wanted, overhead={"cpu": 1000})], [])
+    engine.step(batch([idle("i", cpu=16), idle("j", cpu=8)]), asked, Policy(), START, Conditions())
+    lost = engine.explain(key_of(wanted)).lost
+    assert {(each.why, each.detail) for each in lost} == {
+        (Why.OVERHEAD, "15.5 vCPU of 16 vCPU less 1 vCPU"),
+        (Why.TOO_SMALL, "cpu"),
     }
 
 

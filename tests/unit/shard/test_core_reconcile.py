@@ -261,7 +261,8 @@ def test_two_providers_may_use_one_id() -> None:
     assert sorted(world.core.state.fleet.machines) == ["m", "q/m"]
     assert [u.cluster for p in world.providers.values() for u in p.units.values()] == ["c", "c"]
     assert {frame.machine for frame in operator.of(ev.NodeState)} == {"m", "q/m"}
-    assert {frame.node_name for frame in operator.of(ev.NodeState)} == {"m"}
+    told = {frame.machine: frame.node_name for frame in operator.of(ev.NodeState)}
+    assert told["m"] == "m" != told["q/m"], "two nodes of one cluster cannot have one name"
 
 
 def test_incremental_mode_uses_the_cursor_and_lists_fully_now_and_then() -> None:

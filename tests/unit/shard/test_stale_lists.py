@@ -202,3 +202,17 @@ def test_a_machine_that_comes_back_is_told_in_its_story() -> None:
     assert lines.index("gone → Configured of c: seen again at the provider") > next(
         index for index, line in enumerate(lines) if "→ gone" in line
     )
+
+
+def test_a_purchase_that_took_too_long_heals_although_its_window_is_not_over() -> None:
+    """Acknowledged, undone before anybody saw it, and called failed: the slot is a slot again, not Failed till later."""
+    world = World(test_config(create_timeout=20 * SECOND, transition_poll_interval=0))
+    world.provider.add("s0", S.SPECULATIVE)
+    world.provider.work[CallKind.CREATE] = 600.0
+    world.operator("c").send(cpu("c", 1))
+    world.run(1.5)
+    assert world.state_of("s0") == S.CREATING
+    world.provider.lose_host("s0")
+    world.operators["c"].send()
+    world.run(60)
+    assert world.state_of("s0") == S.SPECULATIVE

@@ -178,6 +178,8 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("InstructAck", 1001): "provider",
         ("QuotaAllocation", 1000): "slots",
         ("NeedView", 1010): "sold_out",
+        ("NeedView", 1011): "barred",
+        ("NeedView", 1012): "detail",
         ("Machine", 1001): "interruption_at_unix_nanos",
         ("ShardSummary", 1001): "dollars_per_hour",
         ("NeedView", 1000): "units",

@@ -1,4 +1,5 @@
-"""Flags that every command of a kind has, written once: where to ask, who asks, how long, how to show it."""
+"""What every command that asks a process has, written once: where to ask, who asks, how long, how to show it, and
+which refusal each status it may answer with is."""
 
 from __future__ import annotations
 
@@ -6,8 +7,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 
+import grpc
 import typer
 
+from bigfleet.cli.commands import (
+    AwayError,
+    CommandError,
+    ConflictError,
+    ForbiddenError,
+    MistakeError,
+    NotFoundError,
+)
 from bigfleet.cli.flags import Insecure, Seconds, TlsCa, TlsCert, TlsKey, duration
 from bigfleet.cli.output import Output, OutputOption
 
@@ -16,6 +26,17 @@ Timeout = Annotated[
     typer.Option("--timeout", help="How long the whole question may take.", metavar="DURATION", parser=duration),
 ]
 Run = Callable[[dict[str, Any], Callable[[Any], None]], None]
+
+
+STATUS_ERRORS: dict[grpc.StatusCode, type[CommandError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: MistakeError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: ConflictError,
+    grpc.StatusCode.FAILED_PRECONDITION: ConflictError,
+    grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
+    grpc.StatusCode.UNAVAILABLE: AwayError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: AwayError,
+}
 
 
 def flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:

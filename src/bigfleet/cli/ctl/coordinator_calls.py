@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import grpc
 import typer
 
-from bigfleet.cli.commands import AwayError, CommandError, ConflictError, ForbiddenError, NotFoundError
-from bigfleet.cli.ctl.asking import connection_flags, flag, with_shared_flags
+from bigfleet.cli.commands import AwayError, CommandError
+from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, with_shared_flags
 from bigfleet.cli.ctl.shard_calls import as_json
 from bigfleet.cli.flags import TEN_SECONDS
 from bigfleet.cli.output import Output, print_record, print_records
@@ -32,15 +32,6 @@ REFERRALS = 4
 
 Coordinator = Annotated[str, typer.Option("--coordinator", help="Any replica.", metavar="HOST:PORT")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds until interrupted.")]
-
-
-_KINDS = {
-    grpc.StatusCode.NOT_FOUND: NotFoundError,
-    grpc.StatusCode.ALREADY_EXISTS: ConflictError,
-    grpc.StatusCode.FAILED_PRECONDITION: ConflictError,
-    grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
-    grpc.StatusCode.UNAVAILABLE: AwayError,
-}
 
 
 @dataclass
@@ -108,8 +99,8 @@ class Coordinators:
             return AwayError(f"coordinator {self.address}: {advised if advised != details else unsure}")
         if details == "coordinator: not leader":
             return AwayError(f"coordinator {self.address} does not lead and knows nobody who does; try again shortly")
-        if code in (grpc.StatusCode.INVALID_ARGUMENT, *_KINDS):
-            return _KINDS.get(code, CommandError)(details)
+        if code in STATUS_ERRORS:
+            return STATUS_ERRORS[code](details)
         return CommandError(f"coordinator {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
 

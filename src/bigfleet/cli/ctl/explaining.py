@@ -102,7 +102,7 @@ def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
         yield f"{who} wants {wanted} and {lacks if view.residual_deficit.resources else 'waits for the rest'}"
         yield f"  why      {explanation.reason}"
     if view.HasField("units"):
-        yield f"  units    {words.units(view.units, clock(view.units.coming_until_unix_nanos))}"
+        yield f"  units    {words.units(view, clock(view.units.coming_until_unix_nanos))}"
     yield from (f"  asks     {each}" for each in (words.constraints(view.need), words.penalties(view.need)) if each)
     yield from (f"  has      {line}" for line in _has(explanation.granted))
     if explanation.granted:
@@ -152,6 +152,8 @@ def _listed(names: Iterable[str]) -> str:
 
 def _remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     remedy, view = explanation.remedy, explanation.need
+    if view.barred:
+        return words.ending_the_standoff(view)
     change = remedy.WhichOneof("change")
     if change == "add_supply":
         more = remedy.add_supply

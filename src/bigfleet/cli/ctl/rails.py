@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import grpc
 import typer
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import MistakeError
 from bigfleet.cli.ctl.shard_calls import Caller, at, shard_command
 from bigfleet.cli.flags import TEN_SECONDS
 from bigfleet.cli.output import print_record
@@ -30,12 +30,12 @@ def rails(
         bigfleetctl rails --resume
     """
     if pause + dry_run + resume > 1:
-        raise CommandError("give one of --pause, --dry-run and --resume")
+        raise MistakeError("give one of --pause, --dry-run and --resume")
     request = capacity_pb2.SetRailsRequest()
     if pause or dry_run or resume:
         request.rails.CopyFrom(capacity_pb2.Rails(actuation_paused=pause, dry_run=dry_run, reason=reason))
     elif reason:
-        raise CommandError("--reason goes with --pause, --dry-run or --resume")
+        raise MistakeError("--reason goes with --pause, --dry-run or --resume")
     print_record(caller.ask(lambda to: _set(to, request)), caller.output)
 
 

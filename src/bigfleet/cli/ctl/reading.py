@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bigfleet.cli import words
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import MistakeError, NotFoundError
 from bigfleet.cli.ctl.shard_calls import (
     Caller,
     Limit,
@@ -81,7 +81,10 @@ def machines(
         limit=limit,
     )
     pages = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(request)))
-    print_records(_rows([view for page in pages for view in page.machines], _machine_row, caller.output), caller.output)
+    found = [view for page in pages for view in page.machines]
+    if machine and not found and not (state or cluster or instance_type or zone or provider):
+        raise NotFoundError(f"machine {machine!r} is not known to this shard")
+    print_records(_rows(found, _machine_row, caller.output), caller.output)
 
 
 # Filters as `machines` has them: options are declared where they are offered, and each goes into another request.
@@ -153,7 +156,7 @@ def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
         "CLUSTER": view.cluster_id,
         "PRIORITY": view.need.priority,
         "WANTS": words.amounts(view.need.aggregate_resources),
-        "UNITS": words.units(view.units, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
+        "UNITS": words.units(view, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
         "MACHINES": "" if view.HasField("units") else view.claimed_machine_count,
         "BINDING": view.bootstrap_count,
         "BUYING": view.provision_count,
@@ -167,7 +170,7 @@ def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
 def _machine_row(view: shardread_pb2.MachineView) -> dict[str, Any]:
     machine = view.machine
     return {
-        "MACHINE": machine.id,
+        "MACHINE": view.machine_id or machine.id,
         "STATE": MachineState(machine.state).label,
         "CLUSTER": machine.cluster,
         "NODE": view.node_name,
@@ -209,5 +212,5 @@ def _kind(number: int) -> str:
 def _named(words: dict[str, Any], word: str, flag: str) -> Any:
     found = words.get(word.lower())
     if found is None:
-        raise CommandError(f"{flag} {word!r} does not exist; there are: {', '.join(words)}")
+        raise MistakeError(f"{flag} {word!r} does not exist; there are: {', '.join(words)}")
     return found

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import MistakeError
 from bigfleet.cli.ctl.coordinator_calls import Coordinators, coordinator_command
 from bigfleet.wire import coordinator_pb2 as pb
 
@@ -77,7 +77,7 @@ def remove_provider(coordinators: Coordinators, name: Name) -> None:
 def _share(text: str) -> tuple[str, int]:
     shard, equals, slots = text.partition("=")
     if not shard or not equals or not slots.isdecimal():
-        raise CommandError(f"share {text!r} is not understood; SHARD=SLOTS is accepted, such as shard-0=100")
+        raise MistakeError(f"share {text!r} is not understood; SHARD=SLOTS is accepted, such as shard-0=100")
     return shard, int(slots)
 
 

@@ -13,8 +13,8 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from bigfleet.cli.commands import AwayError, CommandError, ForbiddenError, NotFoundError
-from bigfleet.cli.ctl.asking import connection_flags, flag, with_shared_flags
+from bigfleet.cli.commands import AwayError, CommandError, MistakeError, NotFoundError
+from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, with_shared_flags
 from bigfleet.cli.output import Output
 from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
@@ -54,7 +54,7 @@ class Caller:
             if advised != details:
                 return AwayError(f"shard {self.address}: {advised}")
             return AwayError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
-        kind = ForbiddenError if code is grpc.StatusCode.PERMISSION_DENIED else CommandError
+        kind = STATUS_ERRORS.get(code, CommandError)
         return kind(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
     async def _ask(self, question: Callable[[grpc.aio.Channel], Awaitable[T]]) -> T:
@@ -76,7 +76,7 @@ def shard_command(timeout: Any) -> Callable[[Callable[..., None]], Callable[...,
 def either(name: str, argument: str, option: str, *, needed: bool = True) -> str:
     """What was given as an argument or, as other commands have it, as the option of the same name."""
     if argument and option and argument != option:
-        raise CommandError(f"{name} is {argument!r} and --{name.lower()} is {option!r}; give one of them")
+        raise MistakeError(f"{name} is {argument!r} and --{name.lower()} is {option!r}; give one of them")
     if needed and not (argument or option):
         raise typer.BadParameter(f"give {name}, as `bigfleetctl {name.lower()}s` lists them")
     return argument or option

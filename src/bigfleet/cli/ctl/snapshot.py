@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import grpc
 import typer
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import AwayError, CommandError, MistakeError
 from bigfleet.cli.ctl.coordinator_calls import (
     DEFAULT_COORDINATOR,
     REFERRALS,
@@ -91,7 +91,7 @@ def restore(
     The term and all table versions rise by 1,000,000, past whatever was handed out after the snapshot was taken.
     """
     if (data_dir is None) == (not etcd_endpoints):
-        raise CommandError("give --data-dir for a single replica, or --etcd-endpoints for several")
+        raise MistakeError("give --data-dir for a single replica, or --etcd-endpoints for several")
     tls = TlsFiles(tls_cert, tls_key, tls_ca)
     endpoints = tuple(part.strip() for part in etcd_endpoints.split(",") if part.strip())
     settings = CoordinatorSettings(
@@ -150,7 +150,7 @@ async def _saved(address: str, tls: TlsFiles, insecure: bool) -> Snapshot:
                 return Snapshot(meta, bytes(data))
             except grpc.aio.AioRpcError as error:
                 address = referred_to(error)
-    raise CommandError(f"coordinator {address} refers to another leader every time; try again")
+    raise AwayError(f"coordinator {address} refers to another leader every time; try again")
 
 
 async def _restored(settings: CoordinatorSettings, rows: list[Any], term: int) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import CommandError, MistakeError
 from bigfleet.cli.ctl.places import check_file, check_folder, tell_written
 from bigfleet.cli.faux.run_output import print_summary, tell_misfits, tell_verdicts
 from bigfleet.cli.faux.scenarios import OutOption, SeedOption
@@ -72,7 +72,7 @@ def replay(
     recorded = _is_recording(history)
     if decisions:
         if not recorded:
-            raise CommandError(f"--decisions is for recordings and {str(history)!r} is none; leave it out")
+            raise MistakeError(f"--decisions is for recordings and {str(history)!r} is none; leave it out")
         warm_up()
         _print_decisions(dataclasses.asdict(decide_again(history, Engine, prices=prices, policy=changes)), output)
         return
@@ -101,11 +101,11 @@ def replay(
 
 def _scenario(history: Path, mapping: Path | None, recorded: bool) -> Scenario:
     if recorded and mapping is not None:
-        raise CommandError(f"{str(history)!r} is a recording, which needs no --map; leave it out")
+        raise MistakeError(f"{str(history)!r} is a recording, which needs no --map; leave it out")
     if recorded:
         return scenario_of(history)
     if mapping is None:
-        raise CommandError(f"{str(history)!r} is not a recording; give --map to read it as a CSV of jobs")
+        raise MistakeError(f"{str(history)!r} is not a recording; give --map to read it as a CSV of jobs")
     return replay_csv(history, mapping)
 
 
@@ -134,7 +134,7 @@ def _price(text: str) -> tuple[str, float]:
     except ValueError:
         price = math.nan
     if not name or not 0 <= price < math.inf:
-        raise CommandError(f"--price is {text!r}; give NAME=DOLLARS, such as m6i.large=0.08")
+        raise MistakeError(f"--price is {text!r}; give NAME=DOLLARS, such as m6i.large=0.08")
     return name, price
 
 
@@ -144,10 +144,10 @@ def _policy(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         key, _, value = text.partition("=")
         if not key or not value:
-            raise CommandError(f"--policy is {text!r}; give KEY=VALUE, such as reclaim_hold=5m")
+            raise MistakeError(f"--policy is {text!r}; give KEY=VALUE, such as reclaim_hold=5m")
         try:
             settings = read(PolicySettings, compose(f"{key}: {value}", "--policy"))
             found[key] = getattr(settings, key)
         except DocumentError as error:
-            raise CommandError(f"--policy is {text!r}: {str(error).removeprefix('--policy:1: ')}") from error
+            raise MistakeError(f"--policy is {text!r}: {str(error).removeprefix('--policy:1: ')}") from error
     return found

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import CommandError, MistakeError
 from bigfleet.cli.ctl.places import check_file, check_folder, tell_written
 from bigfleet.cli.faux.run_output import print_summary, tell_misfits, tell_verdicts
 from bigfleet.cli.flags import Seconds, duration
@@ -91,7 +91,7 @@ def run(
     check_file("--json", json_file)
     check_file("--record", record, new=True)
     if record is not None and len(chosen.shard_names()) > 1:
-        raise CommandError(f"--record is for one shard and {chosen.name!r} has several; give a scenario with one")
+        raise MistakeError(f"--record is for one shard and {chosen.name!r} has several; give a scenario with one")
     tell_misfits(chosen)
     warm_up()
     with simulation_progress(chosen.name) as progress, as_when_serving():
@@ -158,7 +158,7 @@ def bless(
     `record` is another name for bless.
     """
     if name == "all" and path is not None:
-        raise CommandError(f"bless all is given the file {str(path)!r}; leave it out, or name one scenario")
+        raise MistakeError(f"bless all is given the file {str(path)!r}; leave it out, or name one scenario")
     check_file("the golden", path)
     chosen = _chosen([name] if name != "all" else None)
     warm_up()
@@ -204,7 +204,7 @@ def print_schema(
 ) -> None:
     """Print the JSON schema of scenario files, for editors and other programs."""
     if output.for_people:
-        raise CommandError("-o is 'table', which a schema has no form for; give json or yaml")
+        raise MistakeError("-o is 'table', which a schema has no form for; give json or yaml")
     print_data(published_schema(of), output)
 
 

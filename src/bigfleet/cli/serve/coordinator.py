@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from bigfleet.cli.commands import CommandError, leave
+from bigfleet.cli.commands import CommandError, MistakeError, leave
 from bigfleet.cli.flags import Insecure, LogFormatOption, LogLevel, TlsCa, TlsCert, TlsKey, duration
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.settings import EXPORT_SECONDS, CoordinatorSettings, EtcdSettings
@@ -159,7 +159,7 @@ def _seconds(flag: str, text: str) -> float:
     try:
         return duration(text)
     except typer.BadParameter as error:
-        raise CommandError(f"{flag}: {error}") from error
+        raise MistakeError(f"{flag}: {error}") from error
 
 
 def _nanos(flag: str, text: str) -> int:

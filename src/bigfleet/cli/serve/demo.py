@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bigfleet.cli.commands import CommandError, leave
+from bigfleet.cli.commands import CommandError, MistakeError, leave
 from bigfleet.cli.output import Output, OutputOption, print_records
 from bigfleet.transport.logs import LogFormat, configure
 
@@ -58,7 +58,7 @@ def demo(
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError("the live screen needs a terminal; `bigfleet demo --once` runs without one")
     if picture is not None and not once:
-        raise CommandError("--picture belongs to --once; on a live screen your terminal takes the pictures")
+        raise MistakeError("--picture belongs to --once; on a live screen your terminal takes the pictures")
     if not compiled:
         # Numba reads it when it is first imported, which only happens below. Kernels are the same Python either way.
         os.environ.setdefault("NUMBA_DISABLE_JIT", "1")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from bigfleet.cli.commands import CommandError
+from bigfleet.cli.commands import CommandError, MistakeError
 from bigfleet.cli.flags import LogFormatOption, LogLevel, Seconds, TlsCa, TlsCert, TlsKey, duration, off
 from bigfleet.cli.output import Output, OutputOption, print_record
 from bigfleet.provider.fake.catalogue import (
@@ -120,7 +120,7 @@ def inject(
     for text in fields or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise CommandError(f"field {text!r} is not name=value")
+            raise MistakeError(f"field {text!r} is not name=value")
         document[name] = yaml.safe_load(value) if value else ""
     answer = asyncio.run(send_command(control, document))
     if not answer.pop("ok"):

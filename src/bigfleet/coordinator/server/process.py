@@ -24,7 +24,7 @@ from bigfleet.transport import Server
 from bigfleet.transport.address import split
 from bigfleet.transport.certificate_watch import CertificateWatch
 from bigfleet.transport.endpoints import HttpEndpoints
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import FlagError
 from bigfleet.transport.parts import Parts
 
 if TYPE_CHECKING:
@@ -143,6 +143,6 @@ def open_store(settings: CoordinatorSettings, address: str) -> Store:
 def _require_reachable(settings: CoordinatorSettings) -> None:
     """Other replicas refer callers to this one, so it must have an address that means something elsewhere."""
     if settings.etcd.endpoints and not settings.advertise_addr and split(settings.listen)[0] in _EVERYWHERE:
-        raise TransportError(
+        raise FlagError(
             f"--listen {settings.listen} names no host that others can be sent to; give --advertise-addr HOST:PORT"
         )

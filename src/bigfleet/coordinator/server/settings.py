@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bigfleet.coordinator.core.policy import Policy
 from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import FlagError
 
 EXPORT_SECONDS = 300.0
 
@@ -46,8 +46,8 @@ class CoordinatorSettings:
 
     def __post_init__(self) -> None:
         if not self.id:
-            raise TransportError("--id is empty; a replica needs a name of its own")
+            raise FlagError("--id is empty; a replica needs a name of its own")
         if self.export_keep < 1:
-            raise TransportError(f"--snapshot-export-keep is {self.export_keep}; at least 1 is accepted")
+            raise FlagError(f"--snapshot-export-keep is {self.export_keep}; at least 1 is accepted")
         if self.etcd.lease_seconds < 2:
-            raise TransportError(f"--lease is {self.etcd.lease_seconds}s; at least 2s is accepted")
+            raise FlagError(f"--lease is {self.etcd.lease_seconds}s; at least 2s is accepted")

@@ -53,6 +53,7 @@ class Why(StrEnum):
     BACKED_OFF = "machines of its kind did not help this cluster; it is not tried again yet"
     TAINT = "its taints are not tolerated"
     REQUIREMENT = "does not meet a requirement"
+    OVERHEAD = "holds a unit, but not beside what the cluster runs on every node"
     TOO_SMALL = "is smaller than the smallest unit"
 
 

@@ -9,10 +9,12 @@ import numpy as np
 from bigfleet.engine.explain.explanation import Lost, Why
 from bigfleet.engine.explain.supply import meets
 from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
+from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.taint import tolerates
 
 if TYPE_CHECKING:
     from bigfleet.engine.explain.losses import Holdings
+    from bigfleet.model.resources import Resources
 
 # Classes looked at, cheapest first.
 CLASSES = 500
@@ -54,13 +56,26 @@ def _failures(holdings: Holdings, entry: int, cls: int) -> list[tuple[Why, str]]
     if spread >= 0 and int(w.k.dom[cls, spread]) < 0:
         found.append((Why.REQUIREMENT, catalog.keys[spread]))
     span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
-    have = np.maximum(w.k.alloc[cls] - w.c.overhead[int(w.e.cluster[entry])], 0)
-    small = (w.parts.unit[span] > have).any(axis=1)
+    overhead, units = w.c.overhead[int(w.e.cluster[entry])], w.parts.unit[span]
+    have = np.maximum(w.k.alloc[cls] - overhead, 0)
+    small = (units > have).any(axis=1)
     if small.all() and len(small):
-        unit = w.parts.unit[span][0]
-        short = holdings.latest.result.verdicts.needs.amounts(np.where(unit > have, unit, 0)).names()
-        found.append((Why.TOO_SMALL, ",".join(sorted(short))))
+        bare = np.nonzero((units <= w.k.alloc[cls]).all(axis=1))[0]
+        unit = units[int(bare[0]) if len(bare) else 0]
+        amounts = holdings.latest.result.verdicts.needs.amounts
+        short = unit > have
+        if len(bare):
+            asked, there, taken = (
+                _spoken(amounts(np.where(short, each, 0))) for each in (unit, w.k.alloc[cls], overhead)
+            )
+            found.append((Why.OVERHEAD, f"{asked} of {there} less {taken}"))
+        else:
+            found.append((Why.TOO_SMALL, ",".join(sorted(amounts(np.where(short, unit, 0)).names()))))
     return found
+
+
+def _spoken(amounts: Resources) -> str:
+    return spoken_amounts(amounts.to_wire()).replace(", ", " and ")
 
 
 def _miss(holdings: Holdings, entry: int, cls: int, state: int, count: int, why: Why, detail: str) -> Lost:

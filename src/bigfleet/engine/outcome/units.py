@@ -140,7 +140,7 @@ class UnitOutcome:
         if kind == GANG and (not self.satisfiable(entry) or int(w.e.flags[entry]) & PARKED):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
         if counts.idle + counts.speculative + counts.configured == 0:
-            return UnmetReason.NO_MATCHING_SUPPLY
+            return supply.none(entry)
         if victims:
             return UnmetReason.PREEMPTION_EXHAUSTED
         return self._lacks(entry, supply, kind)

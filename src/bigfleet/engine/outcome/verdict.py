@@ -10,6 +10,7 @@ from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE, SPREAD
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
+    FAILED,
     IDLE,
     OWNER_IDLE,
     OWNER_SPECULATIVE,
@@ -165,7 +166,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
         span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
         flags = int(w.e.flags[entry])
         gang = int(w.e.kind[entry]) == GANG
-        if (w.parts.agg[span].sum(axis=0)[~supply.published] > 0).any():
+        if supply.lacks_some and (w.parts.agg[span].sum(axis=0)[~supply.published] > 0).any():
             return UnmetReason.RESOURCE_NOT_PUBLISHED
         if not w.c.connected[w.e.cluster[entry]]:
             return UnmetReason.CLUSTER_DISCONNECTED
@@ -176,7 +177,7 @@ class VerdictBatch(Struct, frozen=True, eq=False):
         if gang and (int(w.e.domain[entry]) < 0 or not flags & SATISFIABLE or flags & PARKED):
             return UnmetReason.TOPOLOGY_UNSATISFIABLE
         if claimed == 0 and counts.idle + counts.speculative + counts.configured == 0:
-            return UnmetReason.NO_MATCHING_SUPPLY
+            return supply.none(entry)
         if victims:
             return UnmetReason.PREEMPTION_EXHAUSTED
         usable = supply.usable(entry)
@@ -203,8 +204,8 @@ class FreeSupply:
         self.published = (
             (w.k.alloc[:n][present] > 0).any(axis=0) if present.any() else np.zeros(w.k.alloc.shape[1], bool)
         )
-        # Whether there is a resource that no machine has.
-        self.lacks_some = not self.published.all()
+        # Whether there are machines, and a resource that none of them has.
+        self.lacks_some = bool(present.any()) and not self.published.all()
         self._counts: dict[int, Supply] = {}
         self.unclaimed = np.zeros(n, np.int64)
         self.held = self.count[:, IDLE] + self.count[:, SPECULATIVE]
@@ -235,6 +236,11 @@ class FreeSupply:
                 found &= w.k.dom[: self._classes, spread] >= 0
             self._memo[key] = found
         return found
+
+    def none(self, entry: int) -> UnmetReason:
+        """Why there is nothing for the entry: what would serve it has failed, or nothing would."""
+        failed = self.count[self.usable(entry), FAILED].sum() > 0
+        return UnmetReason.SUPPLY_BACKED_OFF if failed else UnmetReason.NO_MATCHING_SUPPLY
 
     def counts(self, entry: int) -> Supply:
         usable = self.usable(entry)

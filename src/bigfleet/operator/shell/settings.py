@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bigfleet.refusal import RefusalError
+from bigfleet.refusal import MISTAKE, RefusalError
 from bigfleet.transport.certificates import TlsFiles
 
 # Dollars an interruption may cost at most whom soft taints lead to spot nodes.
@@ -15,6 +15,8 @@ _AT_STAKE = 1.0
 
 class SettingsError(RefusalError):
     """A setting that cannot be; the sentence names it and what would be accepted."""
+
+    code = MISTAKE
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from bigfleet.provider.client.metrics import RpcMetrics
 from bigfleet.provider.client.retry import RetryPolicy
 from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
 from bigfleet.transport.channel import channel
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import FlagError, TransportError
 from bigfleet.transport.identity import provider
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -37,12 +37,12 @@ class ProviderEndpoint:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise TransportError(
+            raise FlagError(
                 f"provider name {self.name!r} is not usable; give 1 to 63 letters, digits, '.', '_' or '-', "
                 "beginning and ending with a letter or digit"
             )
         if not self.address:
-            raise TransportError(f"provider {self.name}: address is empty; give host:port")
+            raise FlagError(f"provider {self.name}: address is empty; give host:port")
         if self.identity and not self.tls.enabled:
             raise TransportError(
                 f"provider {self.name}: identity {self.identity!r} cannot be checked in plaintext; "
@@ -54,7 +54,7 @@ class ProviderEndpoint:
         """`name=address` or `name@region=address`, the form of `--provider`."""
         label, equals, address = text.partition("=")
         if not equals or not address:
-            raise TransportError(f"--provider {text!r} is not name=host:port or name@region=host:port")
+            raise FlagError(f"--provider {text!r} is not name=host:port or name@region=host:port")
         name, _, region = label.partition("@")
         return cls(name, address, region, tls, insecure)
 
@@ -79,7 +79,7 @@ class ProviderRegistry:
     def add(self, endpoint: ProviderEndpoint) -> ProviderClient:
         """Open a channel to the endpoint (it connects at its first call) and return the client."""
         if endpoint.name in self._entries:
-            raise TransportError(f"provider {endpoint.name} is configured twice; names must be unique")
+            raise FlagError(f"provider {endpoint.name} is configured twice; names must be unique")
         opened = channel(
             endpoint.address,
             tls=endpoint.tls,

@@ -16,7 +16,7 @@ from bigfleet.provider.fake.backend import FakeProvider
 from bigfleet.provider.fake.commands import parse_command
 from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.transport.address import is_local, split
-from bigfleet.transport.errors import TransportError
+from bigfleet.transport.errors import NoAnswerError, TransportError
 
 _LINE_LIMIT = 64 * 1024
 _UNIX = "unix:"
@@ -84,7 +84,7 @@ async def send_command(address: str, document: dict[str, Any]) -> dict[str, Any]
         else:
             reader, writer = await asyncio.open_connection(*split(address), limit=_LINE_LIMIT * 1024)
     except OSError as error:
-        raise TransportError(
+        raise NoAnswerError(
             f"no fake provider answers at {address}: {error.strerror}; start one with --control {address}"
         ) from error
     try:

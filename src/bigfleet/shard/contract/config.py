@@ -14,12 +14,15 @@ from typing import Any, TypeVar
 from bigfleet.duration import ACCEPTED, nanoseconds
 from bigfleet.engine.policy import SECOND, IdleHold, Placement, Policy, RollupGuard, VictimWeights
 from bigfleet.model.machine import CallKind
+from bigfleet.refusal import MISTAKE, RefusalError
 
 T = TypeVar("T")
 
 
-class ConfigError(ValueError):
+class ConfigError(RefusalError, ValueError):
     """A setting that cannot be used; the message names it, its value and what is accepted."""
+
+    code = MISTAKE
 
 
 def parse_duration(name: str, value: object) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bigfleet.engine.batches import Breaker, Shape
+from bigfleet.engine.results import NeedKey
 from bigfleet.shard.contract.events import NodeReported
 from bigfleet.shard.contract.shortfalls import Short
 from bigfleet.shard.contract.step_result import StepResult
@@ -99,6 +100,8 @@ class Published:
     stood_off: Mapping[str, str] = field(default_factory=dict)
     # Provider → why nothing is bought from it until it answers again.
     away: Mapping[str, str] = field(default_factory=dict)
+    # Needs whose decided machines are at such a provider → provider → how many.
+    barred: Mapping[NeedKey, Mapping[str, int]] = field(default_factory=dict)
     # Kinds of machines that are sold out: a shape of each, and when it is tried again.
     sold_out: tuple[tuple[Shape, int], ...] = ()
     # (cluster, fingerprint) → why machines cannot be bootstrapped for it at the moment.

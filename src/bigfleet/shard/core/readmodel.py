@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bigfleet.engine.batches import Shape
 from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import MICRO
@@ -110,6 +111,7 @@ class ReadModel:
             breakers=breakers(state.breakers, state.now),
             stood_off=dict(self.executor.refusals.standoffs.reasons),
             away=self.executor.away.told(),
+            barred=dict(self.emission.barred),
             sold_out=tuple(
                 (shape, state.breakers.until(kind))
                 for kind, shape in sorted(self.executor.refusals.stockouts.kinds(), key=lambda each: each[0])
@@ -126,8 +128,8 @@ class ReadModel:
 
     def machine(self, key: str) -> MachineView | None:
         """One machine with its story."""
-        record = self.state.fleet.machines.get(key)
-        return None if record is None else self._view(record, self.state.stories.of(key))
+        record = self.state.fleet.named(key)
+        return None if record is None else self._view(record, self.state.stories.of(record.key))
 
     def machines(self, after: str = "") -> Iterator[MachineView]:
         """Machines by key, beginning after one; take what a page holds before the next event."""
@@ -165,6 +167,15 @@ class ReadModel:
     def profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint in demand in force; without a cluster, whoever asks for it."""
         return self.demand.any_profile(fingerprint, cluster)
+
+    def free_shapes(self) -> list[Shape]:
+        """Kinds of which some machine is free, the cheapest first."""
+        found = {id(shape): shape for each in self.state.fleet.counts.free_shapes().values() for shape in each}
+        return sorted(found.values(), key=lambda shape: (shape.price, shape.provider, shape.instance_type, shape.zone))
+
+    def overhead(self, cluster: str) -> Resources:
+        """What the cluster runs on every node."""
+        return self.demand.overhead(cluster)
 
     def aggregate(self, key: NeedKey) -> Resources:
         """What a need asks for in total."""

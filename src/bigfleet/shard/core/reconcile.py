@@ -297,11 +297,11 @@ class Reconcile:
         if self._too_old(record, began) or (operation is not None and operation.stage == CALLING):
             self._rereads.ask(provider, listed.id, self._state.now + _REREAD_AFTER)
             return
-        if listed.state == SPECULATIVE and self._visibility.hidden(record.key):
+        taken = contradicts(record, operation, listed)
+        if taken and listed.state == SPECULATIVE and self._visibility.hidden(record.key):
             # The slot as it was before the purchase: not visible yet.
             self._unclear(record)
             return
-        taken = contradicts(record, operation, listed)
         if again:
             self._suspicions.got(record, there=not taken)
         elif taken:

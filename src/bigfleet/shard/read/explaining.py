@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, WithoutConstraint
+from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, Source, WithoutConstraint
 from bigfleet.shard.read import views
 from bigfleet.wire import provider_pb2, shardread_pb2
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from bigfleet.engine.results import NeedKey
     from bigfleet.shard.core.published import Published
     from bigfleet.shard.runtime.engine_thread import EngineThread, Snapshot
+
+
+# Machines that are given to a need, but nothing is asked of their provider at the moment.
+BARRED = "barred"
+_ASKED = frozenset({Source.IDLE, Source.SPECULATIVE})
 
 
 async def explained(engine: EngineThread, keys: Sequence[NeedKey]) -> list[Explanation]:
@@ -41,14 +46,16 @@ def _answers(snapshot: Snapshot, keys: Sequence[NeedKey]) -> list[Explanation]:
     return found
 
 
-def rendered(explanation: Explanation, published: Published) -> shardread_pb2.NeedExplanation:
-    """The explanation without its NeedView, which the caller has."""
+def rendered(
+    explanation: Explanation, published: Published, need: shardread_pb2.NeedView
+) -> shardread_pb2.NeedExplanation:
+    """The explanation without its NeedView `need`, which the caller has."""
     made = shardread_pb2.NeedExplanation(
-        granted=[_granted(each) for each in explanation.granted],
+        granted=[_granted(each, published) for each in explanation.granted],
         price_per_hour=explanation.price_per_hour,
         effective_cost_per_hour=explanation.effective_cost_per_hour,
         lost=[_lost(each) for each in explanation.lost],
-        reason=_sentence(explanation, published),
+        reason=_sentence(explanation, published, need),
         search=_search(explanation),
         trials=explanation.trials,
     )
@@ -67,16 +74,20 @@ def _search(explanation: Explanation) -> shardread_pb2.RemedySearch.ValueType:
     return shardread_pb2.REMEDY_SEARCH_EXHAUSTED if explanation.exhausted else shardread_pb2.REMEDY_SEARCH_GAVE_UP
 
 
-def _sentence(explanation: Explanation, published: Published) -> str:
+def _sentence(explanation: Explanation, published: Published, need: shardread_pb2.NeedView) -> str:
     verdict = explanation.verdict
     blocked = published.blocked.get((verdict.key.cluster, verdict.key.fingerprint))
     if blocked and not verdict.satisfied:
         return f"The cluster's operator cannot render user data for it: {blocked}"
-    away = "" if verdict.satisfied else " ".join(f"Provider {name}: {why}." for name, why in published.away.items())
-    return f"{views.REASONS[verdict.reason]} {away}".rstrip()
+    if need.barred:
+        return "; ".join(f"Nothing is asked of {each}" for each in need.barred)
+    if verdict.satisfied:
+        return views.REASONS[verdict.reason]
+    said = f"{need.detail[0].upper()}{need.detail[1:]}." if need.detail else views.REASONS[verdict.reason]
+    return " ".join((said, *(f"Provider {name}: {why}." for name, why in published.away.items())))
 
 
-def _granted(each: Granted) -> shardread_pb2.GrantedSupply:
+def _granted(each: Granted, published: Published) -> shardread_pb2.GrantedSupply:
     return shardread_pb2.GrantedSupply(
         instance_type=each.instance_type,
         zone=each.zone,
@@ -85,7 +96,7 @@ def _granted(each: Granted) -> shardread_pb2.GrantedSupply:
         count=each.count,
         price_per_hour=each.price,
         effective_cost_per_hour=each.effective_cost,
-        source=each.source.value,
+        source=BARRED if each.provider in published.stood_off and each.source in _ASKED else each.source.value,
     )
 
 

@@ -22,6 +22,7 @@ from bigfleet.shard.read import views
 from bigfleet.shard.read.action_pages import actions_after, is_token
 from bigfleet.shard.read.explaining import explained, rendered
 from bigfleet.shard.read.inspecting import needs_of_last_step
+from bigfleet.shard.read.unmet_words import UnmetWords
 from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, peer_identity
 from bigfleet.wire import capacity_pb2, provider_pb2, shard_pb2, shard_pb2_grpc, shardread_pb2, shardread_pb2_grpc
 
@@ -66,18 +67,21 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
     ) -> AsyncIterator[shardread_pb2.InspectNeedsResponse]:
         await _admit(context, "InspectNeeds", READONLY, ADMIN)
         await self._decided(context)
+        await self._known_cluster(context, request.cluster_id)
         page = await needs_of_last_step(self._engine, request.cluster_id, request.limit)
         header = shardread_pb2.InspectNeedsHeader(
             cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_needs=page.total
         )
         yield shardread_pb2.InspectNeedsResponse(header=header)
+        known = UnmetWords(self._core)
         async for verdict in _slices(page.verdicts, SLICE):
-            yield shardread_pb2.InspectNeedsResponse(need=self._need(verdict))
+            yield shardread_pb2.InspectNeedsResponse(need=need_of(self._core, verdict, known))
 
     async def ListMachines(  # noqa: N802
         self, request: shardread_pb2.ListMachinesRequest, context: Context
     ) -> AsyncIterator[shardread_pb2.ListMachinesResponse]:
         await _admit(context, "ListMachines", READONLY, ADMIN)
+        await self._known_cluster(context, request.cluster_id)
         size, left = await _page_size(context, request.page_size), request.limit if request.limit > 0 else None
         page = shardread_pb2.ListMachinesResponse(cycle=self._core.published.cycle)
         last = ""
@@ -149,9 +153,11 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         )
         async with self._explaining:
             found = await explained(self._engine, [verdict.key for verdict in matching[begin : begin + size]])
+        known = UnmetWords(self._core)
         for each in found:
-            made = rendered(each, published)
-            made.need.CopyFrom(self._need(each.verdict))
+            need = need_of(self._core, each.verdict, known)
+            made = rendered(each, published, need)
+            made.need.CopyFrom(need)
             answer.explanations.append(made)
         if begin + size < len(matching):
             answer.next_page_token = str(begin + size)
@@ -191,12 +197,9 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         there = f"it knows {', '.join(names[:NAMED_CLUSTERS])}{more}" if names else "it knows none yet"
         await context.abort(grpc.StatusCode.NOT_FOUND, f"cluster {cluster!r} is not known to this shard; {there}")
 
-    def _need(self, verdict: Verdict) -> shardread_pb2.NeedView:
-        return need_of(self._core, verdict)
-
     def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:
         """Records in order of their keys, of one machine or of all."""
-        return (record for record in self._core.read.records(after) if machine_id in ("", record.id, record.key))
+        return (record for record in self._core.read.records(after) if not machine_id or _means(machine_id, record))
 
 
 class AdminService(shard_pb2_grpc.ShardAdminServicer):
@@ -250,8 +253,8 @@ class AdminService(shard_pb2_grpc.ShardAdminServicer):
         )
 
 
-def need_of(core: ShardCore, verdict: Verdict) -> shardread_pb2.NeedView:
-    """What a reader is shown of a need, as the last step left it."""
+def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) -> shardread_pb2.NeedView:
+    """What a reader is shown of a need, as the last step left it; `known` serves all needs of one question."""
     key = verdict.key
     profile = core.read.profile(key.fingerprint, key.cluster)
     need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
@@ -262,7 +265,13 @@ def need_of(core: ShardCore, verdict: Verdict) -> shardread_pb2.NeedView:
     if published.sold_out and profile is not None:
         unit = parse_canonical(key.min_unit)
         sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
-    return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out)
+    detail = (known or UnmetWords(core)).of(verdict, profile)
+    barred = []
+    if published.stood_off:
+        known = known or UnmetWords(core)
+        names = {*published.barred.get(key, ()), *known.resting_at(verdict, profile, published.stood_off)}
+        barred = [f"{name}: {why}" for name, why in sorted(published.stood_off.items()) if name in names]
+    return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out, barred, detail)
 
 
 async def _admit(context: Context, rpc: str, *allowed: Identity) -> Identity | None:
@@ -300,6 +309,11 @@ async def _slices(rows: Iterable[T], size: int) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
+def _means(name: str, record: Record) -> bool:
+    """Whether somebody who says this may mean the machine: by its id, its key or `provider/id`."""
+    return name in (record.id, record.key) or name == f"{record.provider}/{record.id}"
+
+
 def _wanted(record: Record, request: shardread_pb2.ListMachinesRequest) -> bool:
     shape = record.shape
     return (
@@ -318,7 +332,7 @@ def _wanted_action(view: shardread_pb2.ActionView, request: shardread_pb2.ListAc
         and request.instance_type in ("", view.instance_type)
         and request.zone in ("", view.zone)
         and request.provider in ("", view.provider)
-        and request.machine_id in ("", view.machine_id)
+        and request.machine_id in ("", view.machine_id, f"{view.provider}/{view.machine_id}")
         and request.outcome in ("", view.outcome)
         and view.decided_at_unix_nanos >= request.since_unix_nanos
     )

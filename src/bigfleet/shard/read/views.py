@@ -31,11 +31,18 @@ BOOTSTRAP_FAILED = shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED
 
 
 def need_view(
-    verdict: Verdict, need: capacity_pb2.CapacityNeed, blocked: bool, sold_out: Iterable[str] = ()
+    verdict: Verdict,
+    need: capacity_pb2.CapacityNeed,
+    blocked: bool,
+    sold_out: Iterable[str] = (),
+    barred: Iterable[str] = (),
+    detail: str = "",
 ) -> shardread_pb2.NeedView:
     """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment.
 
     `sold_out`: kinds of machines that would serve it and cannot be bought at the moment.
+    `barred`: providers its machines would be of and that nothing is asked of at the moment, each with why.
+    `detail`: what more is known of the reason than its code says.
     """
     view = shardread_pb2.NeedView(
         need=need,
@@ -58,6 +65,8 @@ def need_view(
             for each in verdict.candidates
         ],
         sold_out=sold_out,
+        barred=barred,
+        detail=detail,
     )
     if verdict.units is not None:
         view.units.CopyFrom(_units(verdict.units))
@@ -158,6 +167,7 @@ def machine_view(view: MachineView) -> shardread_pb2.MachineView:
         in_flight=action_kind(view.operation),
         not_before_unix_nanos=view.not_before,
         node_name=view.node.node_name if view.node is not None else "",
+        machine_id=view.key,
         state_since_unix_nanos=view.story[-1].at if view.story else 0,
     )
     if stamp.fingerprint:

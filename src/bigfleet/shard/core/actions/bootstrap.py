@@ -116,7 +116,7 @@ class Bootstraps:
                 cluster=operation.cluster,
                 requirements=profile.requirements if profile is not None else (),
                 machine=machine.key,
-                node_name=self._nodes.name(operation.cluster, machine.key),
+                node_name=self._nodes.tell_name(operation.cluster, machine.key),
                 labels=tuple(sorted(labels.items())),
             ),
         )

@@ -7,13 +7,13 @@ a purchase that nobody remembers is taken over instead of making another.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bigfleet.engine.results import Action, ActionKind, Disposition, Reason, UnitParts
+from bigfleet.engine.results import Action, ActionKind, Disposition, NeedKey, Reason, UnitParts
 from bigfleet.model.machine import PASSAGES
 from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
@@ -105,6 +105,8 @@ class Emission:
         self._runners_up = RunnersUp(state, demand, placement)
         self.last: deque[ActionTaken] = deque(maxlen=KEPT_ACTIONS)
         self._ended = 0
+        # Needs whose machines, in the last step, were of a provider that nothing is asked of → provider → how many.
+        self.barred: dict[NeedKey, Counter[str]] = {}
 
     def carry_out(self, executor: Executor, actions: Sequence[Action], cycle: int) -> None:
         """Begin what still applies; tell what the rails kept back."""
@@ -112,7 +114,8 @@ class Emission:
         deduped = 0
         drains = self._cancellable(executor)
         instead = self._twins.of(actions)
-        self._runners_up.begin()
+        self._runners_up.begin(executor.refusals.standoffs.reasons)
+        self.barred = {}
         for action in actions:
             told = (action.disposition, action.kind)
             counts[told] = counts.get(told, 0) + 1
@@ -279,6 +282,8 @@ class Emission:
         if record.state != PASSAGES[FIRST_CALL[action.kind]].before or state.resting(key):
             return False
         if executor.refusals.standoffs.stopped(record.provider):
+            if action.need is not None and action.kind in ACQUISITIONS:
+                self.barred.setdefault(action.need, Counter())[record.provider] += 1
             return False
         if record.state == CONFIGURED and record.cluster != action.cluster:
             return False

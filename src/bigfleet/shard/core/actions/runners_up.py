@@ -7,7 +7,8 @@ could hold all of it. What rides along is not counted: it is the next best for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from bigfleet.engine.results import Action, ActionKind, NeedKey, Reason
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.resources import Resources
 from bigfleet.shard.core.machines.matching import attribute, parse_canonical, shape_serves
+from bigfleet.shard.core.state.backoff import kind_of
 from bigfleet.shard.core.state.enum_aliases import IDLE, SPECULATIVE
 
 if TYPE_CHECKING:
@@ -52,9 +54,16 @@ class RunnersUp:
         self._ranked: dict[tuple[int, float], _Ranked] = {}
         self._told: dict[tuple[object, ...], str] = {}
         self._looks = _LOOKS
+        self._barred: Collection[str] = ()
+        self._resting: Counter[tuple[int, int]] | None = None
 
-    def begin(self) -> None:
-        """A new step: what was free has changed. Worked out when the first purchase or binding asks."""
+    def begin(self, barred: Collection[str] = ()) -> None:
+        """A new step: what was free has changed. Worked out when the first purchase or binding asks.
+
+        `barred`: providers nothing is asked of.
+        """
+        self._barred = barred
+        self._resting = None
         self._free = None
         self._ranked.clear()
         self._told.clear()
@@ -109,7 +118,8 @@ class RunnersUp:
                 ]
                 best = min(range(len(found)), key=lambda place: found[place][0] / max(1, carried[place]))
                 cost, shape = found[best]
-                return _named(shape, state, cost, f" for {carried[best]} of its pods" if pods else "")
+                rests = self._rests(shape, state, action.need)
+                return _named(shape, state, cost, f" for {carried[best]} of its pods" if pods else "", rests)
         return NO_OTHER if domain is None else f"{NO_OTHER} in {domain}"
 
     def _next_domain(self, need: NeedKey, record: Record, profile: Profile, key: str) -> str:
@@ -136,6 +146,22 @@ class RunnersUp:
         """Whether a kind serves; nothing does any more in a step in which very many have been looked at."""
         self._looks -= 1
         return self._looks >= 0 and shape_serves(shape, profile, unit, overhead)
+
+    def _rests(self, shape: Shape, state: int, need: NeedKey) -> str:
+        """Why none of the kind can be had at the moment; empty when some can."""
+        now = self._state.now
+        if shape.provider in self._barred:
+            return f"{shape.provider} refuses this shard"
+        if state == SPECULATIVE and (why := self._state.breakers.why(kind_of(shape), now)):
+            return f"not bought for now: {why}"
+        if why := self._placement.backoffs.why(need.cluster, shape, need):
+            return f"not tried for now: {why}"
+        if self._resting is None:
+            machines = self._state.fleet.machines
+            held = (machines.get(key) for key, until in self._state.not_before.items() if until > now)
+            self._resting = Counter((id(each.shape), each.state) for each in held if each is not None)
+        free = self._state.fleet.counts.free_of(shape, state)
+        return "all of them rest after failures" if self._resting[id(shape), state] >= free else ""
 
     def _by_cost(self, state: int, profile: Profile) -> _Ranked:
         key = (state, profile.interruption_dollars if state == SPECULATIVE else 0.0)
@@ -206,10 +232,10 @@ def _sum_held(kinds: _Kinds, parts: Sequence[Part], overhead: Resources) -> floa
     return price if left.is_zero else None
 
 
-def _named(shape: Shape, state: int, cost: float, pods: str) -> str:
+def _named(shape: Shape, state: int, cost: float, pods: str, rests: str) -> str:
     what = f"{shape.instance_type} in {shape.zone or 'no zone'} of {shape.provider} at {_price(shape)}"
     risk = f", ${cost:.3f}/h with interruptions" if cost > shape.price else ""
-    return f"{what}{risk}{pods} ({'free' if state == IDLE else 'to be bought'})"
+    return f"{what}{risk}{pods} ({rests or ('free' if state == IDLE else 'to be bought')})"
 
 
 def _price(shape: Shape) -> str:

@@ -23,7 +23,7 @@ from bigfleet.shard.core.clusters.gathering import UNDER_WAY
 from bigfleet.shard.core.state.backoff import Kind, Rest, kind_of
 
 if TYPE_CHECKING:
-    from bigfleet.engine.batches import Rollup
+    from bigfleet.engine.batches import Rollup, Shape
     from bigfleet.shard.contract.events import NodeReported
     from bigfleet.shard.core.state.fleet import Record
     from bigfleet.shard.core.state.state import ShardState
@@ -64,6 +64,15 @@ class Backoffs:
             Backoff(cluster, *kind, until, row)
             for (cluster, kind, row), until in sorted(live, key=lambda it: _order(it[0]))
         )
+
+    def why(self, cluster: str, shape: Shape, row: NeedKey) -> str:
+        """Why machines of the kind are not tried for the row; empty when they are."""
+        now, kind = self._state.now, kind_of(shape)
+        for subject in ((cluster, kind, None), (cluster, kind, row)):
+            rest = self._rests.get(subject)
+            if rest is not None and now < rest.until:
+                return rest.why
+        return ""
 
     def find_overdue(self) -> None:
         """Before a step: it gives up machines whose nodes did not become ready, and must not buy their kind again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bigfleet.model.machine import MachineState
+from bigfleet.model.names import node_name
 from bigfleet.shard.contract.events import NodeReported
 from bigfleet.shard.contract.frames import NodeState
 from bigfleet.shard.core.clusters.placement import Placement
@@ -37,6 +38,8 @@ class Nodes:
         self._reports: dict[str, tuple[str, NodeReported]] = {}
         # Nodes without pods by cluster, as last reported.
         self._empty: dict[str, set[str]] = {}
+        # Names nodes were told to register under, where that says more than their ids.
+        self._told: dict[str, str] = {}
 
     def changed(self, cluster: str, machine: str, to: MachineState) -> None:
         """The machine is or was this cluster's and has just changed."""
@@ -90,6 +93,7 @@ class Nodes:
 
     def forget(self, machine: str) -> None:
         self._reports.pop(machine, None)
+        self._told.pop(machine, None)
 
     def _note_empty(self, cluster: str, machine: str, empty: bool) -> None:
         known = self._empty.setdefault(cluster, set())
@@ -101,12 +105,31 @@ class Nodes:
                 del self._empty[cluster]
 
     def name(self, cluster: str, machine: str) -> str:
-        """The node's name: what this cluster reported, else the provider's id of the machine."""
+        """The node's name: what this cluster reported, else what it is told to register under.
+
+        That is the provider's id of the machine; an id that the first provider has too, which names machines by their
+        ids alone, is told apart by its provider. Both follow from who has which ids, whoever was listed first.
+        """
         reporter, report = self._reports.get(machine, ("", None))
         if report is not None and reporter == cluster and report.node_name:
             return report.node_name
-        record = self._state.fleet.machines.get(machine)
-        return machine if record is None else record.id
+        fleet = self._state.fleet
+        record = fleet.machines.get(machine)
+        if record is None:
+            return self._told.get(machine, machine)
+        if record.key == record.id:
+            return self._told.get(machine, record.id)
+        return self._told.get(machine) or (node_name(machine) if fleet.shares_id(record) else record.id)
+
+    def tell_name(self, cluster: str, machine: str) -> str:
+        """The name for a node that is about to be made; it keeps it, whichever ids turn up later."""
+        name, record = self.name(cluster, machine), self._state.fleet.machines[machine]
+        for other in self._state.fleet.namesakes(record):
+            if other.cluster == cluster and self.name(cluster, other.key) == name:
+                name = node_name(f"{record.provider}/{record.id}")
+        if record.key != record.id or name != record.id:
+            self._told[machine] = name
+        return name
 
     def members(self, cluster: str) -> tuple[str, ...]:
         return tuple(
@@ -118,7 +141,7 @@ class Nodes:
         record = self._state.fleet.machines.get(machine)
         if record is None:
             return NodeState(machine, cluster, SPECULATIVE, self.name(cluster, machine), "", "", None)
-        name = self.name(cluster, machine) if machine in self._reports else record.id
+        name = self.name(cluster, machine)
         state = record.state
         mine = record.cluster == cluster and state != CREATING
         if draining:

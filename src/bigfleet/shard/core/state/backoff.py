@@ -61,6 +61,11 @@ class Rests(Generic[K]):
         rest = self._rests.get(subject)
         return 0 if rest is None else rest.until
 
+    def why(self, subject: K, now: int) -> str:
+        """Why it rests; empty when it does not."""
+        rest = self._rests.get(subject)
+        return (rest.why or "it failed") if rest is not None and now < rest.until else ""
+
     def resting(self, subject: K, now: int) -> bool:
         return bool(self._rests) and now < self.until(subject)
 

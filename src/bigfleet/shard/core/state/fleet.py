@@ -150,6 +150,31 @@ class Fleet:
         plain = provider == self._providers[0] and id.partition("/")[0] not in self._providers
         return id if plain else f"{provider}/{id}"
 
+    def shares_id(self, record: Record) -> bool:
+        """Whether a provider named before this machine's has a machine of the same id."""
+        if record.key == record.id:
+            return False
+        if record.id in self.machines:
+            return True
+        names = self._providers
+        before = names[: names.index(record.provider)] if record.provider in names else ()
+        return any(f"{name}/{record.id}" in self.machines for name in before)
+
+    def namesakes(self, record: Record) -> Iterator[Record]:
+        """Machines of other providers with the same id."""
+        for provider in self._providers if len(self._providers) > 1 else ():
+            other = self.find(provider, record.id)
+            if other is not None and other is not record:
+                yield other
+
+    def named(self, name: str) -> Record | None:
+        """The machine somebody means: by its key, or by `provider/id`, which all of them answer to."""
+        record = self.machines.get(name)
+        if record is not None:
+            return record
+        provider, _, id = name.partition("/")
+        return self.find(provider, id) if id else None
+
     def add(
         self,
         key: str,

@@ -1,0 +1,91 @@
+"""What more is known of why a need is unmet than its reason says: facts of the shard, in words, looked up per question.
+
+The engine judges; here its judgement is given the names and errors it has no columns for. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from bigfleet.engine.results import UnmetReason
+from bigfleet.model.amounts import spoken_amounts
+from bigfleet.model.machine import MachineState
+from bigfleet.model.resources import Resources
+from bigfleet.shard.core.machines.matching import parse_canonical, shape_serves
+
+if TYPE_CHECKING:
+    from bigfleet.engine.results import Verdict
+    from bigfleet.model.profile import Profile
+    from bigfleet.shard.core.core import ShardCore
+    from bigfleet.shard.core.state.fleet import Record
+
+# Errors that are told of failed machines: the most frequent ones.
+_ERRORS = 2
+_NONE_THERE = frozenset({UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.TOPOLOGY_UNSATISFIABLE})
+_MAY_HAVE_FAILED = frozenset(
+    {UnmetReason.SUPPLY_BACKED_OFF, UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.PRIORITY_STARVED}
+)
+
+
+class UnmetWords:
+    """Asked about the needs of one question: what it looks up once serves them all."""
+
+    def __init__(self, core: ShardCore) -> None:
+        self._core = core
+        self._failed: list[Record] | None = None
+
+    def of(self, verdict: Verdict, profile: Profile | None) -> str:
+        """The words; empty where the reason says all there is."""
+        published = self._core.published
+        if verdict.satisfied:
+            return ""
+        if verdict.reason in _NONE_THERE and not published.machines:
+            return "no machine is known: providers have listed none"
+        if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
+            return ""
+        return self._that_failed(verdict, profile) or self._taken_by_overhead(verdict, profile)
+
+    def resting_at(self, verdict: Verdict, profile: Profile | None, providers: Collection[str]) -> set[str]:
+        """Those of the providers whose free machines would serve a need that gets none because they rest."""
+        if verdict.satisfied or verdict.reason != UnmetReason.SUPPLY_BACKED_OFF or profile is None:
+            return set()
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        shapes = (shape for shape in self._core.read.free_shapes() if shape.provider in providers)
+        return {shape.provider for shape in shapes if shape_serves(shape, profile, unit, overhead)}
+
+    def _taken_by_overhead(self, verdict: Verdict, profile: Profile) -> str:
+        """What would hold a unit, but not beside what the cluster runs on every node."""
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        if verdict.reason != UnmetReason.NO_MATCHING_SUPPLY or overhead.is_zero:
+            return ""
+        for shape in self._core.read.free_shapes():
+            if shape_serves(shape, profile, unit, Resources.ZERO):
+                left = shape.allocatable.minus(overhead)
+                short = [name for name, amount in unit.items() if amount > left.get(name)]
+                asked, there, taken = (_spoken(amounts, short) for amounts in (unit, shape.allocatable, overhead))
+                return (
+                    f"{shape.instance_type} would hold it, but not beside what its cluster runs on every node: "
+                    f"{asked} of {there} less {taken}"
+                )
+        return ""
+
+    def _that_failed(self, verdict: Verdict, profile: Profile) -> str:
+        published = self._core.published
+        if not any(state == MachineState.FAILED and count for (state, _, _), count in published.states.items()):
+            return ""
+        if self._failed is None:
+            self._failed = [record for record in self._core.read.records() if record.state == MachineState.FAILED]
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        fit = [each for each in self._failed if each.owned and shape_serves(each.shape, profile, unit, overhead)]
+        if not fit:
+            return ""
+        errors = Counter(each.error.partition(": ")[2] or each.error for each in fit if each.error)
+        why = "; ".join(error for error, _ in errors.most_common(_ERRORS))
+        are = "has" if len(fit) == 1 else "have"
+        return f"{len(fit)} that would fit {are} failed{f': {why}' if why else ''}"
+
+
+def _spoken(amounts: Resources, names: list[str]) -> str:
+    return spoken_amounts({name: text for name, text in amounts.to_wire().items() if name in names})
