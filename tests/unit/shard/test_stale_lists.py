@@ -205,7 +205,7 @@ def test_a_machine_that_comes_back_is_told_in_its_story() -> None:
 
 
 def test_a_purchase_that_took_too_long_heals_although_its_window_is_not_over() -> None:
-    """Acknowledged, undone before anybody saw it, and called failed: the slot is a slot again, not Failed till later."""
+    """Acknowledged, undone before anybody saw it, and called failed: the slot is a slot again at once."""
     world = World(test_config(create_timeout=20 * SECOND, transition_poll_interval=0))
     world.provider.add("s0", S.SPECULATIVE)
     world.provider.work[CallKind.CREATE] = 600.0
