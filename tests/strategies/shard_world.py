@@ -25,11 +25,13 @@ from bigfleet.shard.contract.coordination import Ack
 from bigfleet.shard.contract.step_result import take_step
 from bigfleet.shard.contract.victims import victims_for
 from bigfleet.shard.core.core import ShardCore
+from bigfleet.shard.telemetry.metrics import FAMILIES, PREFIX
 from tests.oracle.step import Oracle
 from tests.strategies.builders import SECOND, START, NeedLine, need, rollup
 
 S = MachineState
 ALL = frozenset(OPERATOR_CAPABILITIES)
+COUNTERS = {f"{PREFIX}{family.name}_total" for family in FAMILIES if family.kind == "counter"}
 OLD: frozenset[str] = frozenset()
 
 
@@ -459,6 +461,7 @@ class World:
                 case ev.Audit():
                     self.audits.append(instruction)
                 case ev.Count():
+                    assert instruction.metric in COUNTERS, f"nobody scrapes {instruction.metric}"
                     self.counts[instruction.metric, instruction.labels] += int(instruction.amount)
                 case ev.Observe():
                     self.observed[instruction.metric] += 1

@@ -13,7 +13,7 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.operator.need_codec import need_to_wire
-from bigfleet.shard.core.reconcile import INTERRUPTION
+from bigfleet.shard.core.state.operations import INTERRUPTION
 from bigfleet.shard.read.views import sold_out_for
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 

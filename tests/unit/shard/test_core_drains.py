@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from tests.strategies.builders import SECOND
@@ -260,3 +262,32 @@ def test_a_machine_whose_host_will_be_taken_away_is_drained_before_and_replaced(
     [drain] = [call for call in world.provider.calls if call.kind == CallKind.DRAIN]
     assert 0 < drain.grace_seconds <= 120
     assert world.state_of("i0") == S.IDLE
+
+
+@pytest.mark.parametrize("capacity", [3, 4])
+def test_a_machine_that_was_drained_on_notice_is_given_back_at_once(capacity: int) -> None:
+    """Nobody may take it for the rest of the notice, so nobody pays for it, however long idle machines are held."""
+    world = World(test_config(idle_hold_on_demand=600 * SECOND, idle_hold_spot=600 * SECOND))
+    world.provider.several(2, "s", S.SPECULATIVE, capacity=capacity)
+    world.operator("c").send(cpu("c", 1))
+    world.run(10)
+    [taken] = world.provider.configured("c")
+    world.provider.units[taken].interruption_at = world.now + 100 * SECOND
+    world.run(20)
+    assert world.provider.units[taken].state == S.SPECULATIVE
+    assert len(world.provider.configured("c")) == 1
+    world.run(60)
+    assert world.provider.counts[CallKind.CREATE, taken] == 1, "and not bought again before the notice is over"
+
+
+def test_an_idle_machine_with_a_notice_is_given_back_unless_the_provider_cannot() -> None:
+    world = World(test_config(idle_hold_on_demand=600 * SECOND))
+    world.provider.add("i0").interruption_at = world.now + 100 * SECOND
+    world.run(15)
+    assert world.provider.units["i0"].state == S.SPECULATIVE
+    fixed = World(test_config(idle_hold_on_demand=600 * SECOND))
+    fixed.provider.can_delete = False
+    fixed.provider.add("i0").interruption_at = fixed.now + 100 * SECOND
+    fixed.run(60)
+    assert fixed.provider.units["i0"].state == S.IDLE
+    assert len(fixed.provider.calls) == 1

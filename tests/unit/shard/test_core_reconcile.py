@@ -134,13 +134,16 @@ def test_a_record_that_came_while_a_call_was_in_flight_is_looked_up_afterwards()
     assert "i0" in world.provider.reads and world.state_of("i0") == S.CONFIGURED
 
 
-def test_removal_takes_two_absences_or_a_get_that_finds_nothing() -> None:
-    world = serving(spare=30)
+def test_removal_takes_a_get_that_finds_nothing_or_lists_without_it_for_long() -> None:
+    world = serving(spare=30, visibility_window=60 * SECOND)
+    del world.provider.units["i4"]
+    world.run(13)
+    assert world.state_of("i4") is None
     world.provider.read_fails = "busy"
     del world.provider.units["i5"]
-    world.run(8)
-    assert world.state_of("i5") == S.IDLE
-    world.run(15)
+    world.run(40)
+    assert world.state_of("i5") == S.IDLE, "Get does not answer: nothing is lost yet"
+    world.run(60)
     assert world.state_of("i5") is None
 
 

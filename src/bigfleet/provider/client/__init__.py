@@ -17,6 +17,7 @@ from bigfleet.provider.client.errors import (
     TimedOut,
     Unavailable,
     Unimplemented,
+    Unreachable,
 )
 from bigfleet.provider.client.fence import Fence, FencingToken, GivenFences, TokenSource, Unfenced
 from bigfleet.provider.client.inventory import Batch, InventoryIndex
@@ -60,6 +61,7 @@ __all__ = [
     "Unavailable",
     "Unfenced",
     "Unimplemented",
+    "Unreachable",
     "may_retry",
     "pause_before_retry",
 ]

@@ -78,6 +78,10 @@ class TimedOut(Unavailable):
     outcome = "timeout"
 
 
+class Unreachable(Unavailable):
+    """There was no connection to the provider: the call was never sent."""
+
+
 class Busy(Unavailable):
     """The provider itself said that it cannot at the moment, for a reason it did not give."""
 
@@ -130,6 +134,9 @@ _BY_REASON: dict[str, type[ProviderError]] = {names.SOLD_OUT: SoldOut, names.THR
 # Codes a provider may use for any trouble of its own; the reason, where there is one, says what is meant.
 _REASONED = frozenset({"RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 
+# gRPC's own words for a call that found no connection to go out on.
+_NOT_CONNECTED = ("failed to connect to all addresses", "DNS resolution failed")
+
 
 def error_for(
     provider: str,
@@ -155,6 +162,8 @@ def error_for(
         kind = _BY_REASON[reason]
     elif kind is Unavailable and from_peer:
         kind = Busy
+    elif kind is Unavailable and detail.startswith(_NOT_CONNECTED):
+        kind = Unreachable
     return kind(provider, method, code, detail, machine_id)
 
 

@@ -59,6 +59,8 @@ class Failure(StrEnum):
     UNIMPLEMENTED = "unimplemented"
     INVALID = "invalid"
     UNAVAILABLE = "unavailable"
+    UNREACHED = "unreached"
+    """There was no connection: nothing was sent."""
     DEADLINE = "deadline"
     SOLD_OUT = "sold_out"
     """The provider said that there are no more of this kind."""

@@ -213,6 +213,7 @@ class ShardCore:
             case TimerDue():
                 self._timers()
             case MachineRead():
+                self.executor.away.heard(event.provider)
                 self.reconcile.read(event)
                 self.executor.refusals.answered(event.provider)
             case ListArrived():
@@ -225,6 +226,7 @@ class ShardCore:
                 pass  # An operator that has begun to drain: nothing follows from it.
             case ListFailed():
                 self.reconcile.failed(event)
+                self.executor.away.list_failed(event.provider)
             case ReadFailed():
                 self.reconcile.read_failed(event)
             case SessionOpened():
@@ -241,6 +243,7 @@ class ShardCore:
                 assert_never(event)
 
     def _listed(self, event: ListArrived) -> None:
+        self.executor.away.heard(event.provider)
         self.reconcile.arrived(event)
         self.executor.refusals.answered(event.provider)
         if event.complete and event.full:

@@ -110,6 +110,7 @@ class ReadModel:
             providers=self._providers(),
             breakers=breakers(state.breakers, state.now),
             stood_off=dict(self.executor.refusals.standoffs.reasons),
+            away=self.executor.away.told(),
             barred=dict(self.emission.barred),
             sold_out=tuple(
                 (shape, state.breakers.until(kind))

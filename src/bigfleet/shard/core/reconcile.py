@@ -1,9 +1,9 @@
 """The provider's word: merges what List and Get say into the fleet, and decides what to make of absences.
 
 A sighting older than the machine's last answered call is ignored; what is skipped, refused or missing is looked at
-again with Get, so the cursor may move on. A machine is gone after two full Lists without it, or when Get does not
-find it. A List that loses a large share of a provider's machines at once is not believed before a second one says the
-same.
+again with Get, so the cursor may move on. A machine is gone when Get does not find it. A List alone takes nothing
+away: what it loses is suspected (`suspicions`), and one that loses a large share of a provider's machines at once is
+not even asked about before a second one says the same.
 """
 
 from __future__ import annotations
@@ -16,26 +16,23 @@ from msgspec import structs
 
 from bigfleet.engine.batches import Shape, Stamp
 from bigfleet.engine.policy import SECOND
-from bigfleet.engine.results import ActionKind
-from bigfleet.model.machine import BOUND, CALL_DURING, CallKind
+from bigfleet.model.machine import BOUND, CALL_DURING
 from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFailed, MachineRead, ReadFailed, StartList
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.executor import REJECTED, Executor
+from bigfleet.shard.core.actions.notices import Notices
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.intake import flaw_of
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
-from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURED, CREATING, DRAINING, FAILED, IDLE, SPECULATIVE
+from bigfleet.shard.core.machines.suspicions import Suspicion, Suspicions, contradicts
+from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
-from bigfleet.shard.core.state.operations import INTERRUPTION, Operation
 from bigfleet.shard.core.state.state import ShardState
 
 TIMER = "list"
-
-# A drain because of a notice begins so long before the host goes, which is what spot markets give.
-NOTICE = 120 * SECOND
 
 _ID = attrgetter("id")
 _REREAD_AFTER = SECOND
@@ -60,6 +57,8 @@ class ProviderView:
     last_complete: int = 0
     # A large loss that waits for the next full List; the machines it lost.
     doubted: frozenset[str] | None = None
+    # A second List said the same; what Get says decides.
+    confirming: bool = False
     seen: set[str] = field(default_factory=set)
 
 
@@ -84,6 +83,8 @@ class Reconcile:
         self.providers = {name: ProviderView(name) for name in state.config.providers}
         self._missed = executor.departures.missed
         self._visibility = executor.visibility
+        self._notices = Notices(state, executor, rereads)
+        self._suspicions = Suspicions(state, rereads, self._lost)
 
     # ------------------------------------------------------------------------------------------------------- conditions
 
@@ -96,7 +97,10 @@ class Reconcile:
     @property
     def doubting(self) -> bool:
         """A large loss waits to be confirmed."""
-        return any(view.doubted is not None for view in self.providers.values())
+        asking = self._suspicions.asking
+        return any(
+            view.doubted is not None or (view.confirming and asking(view.name)) for view in self.providers.values()
+        )
 
     # ------------------------------------------------------------------------------------------------------------ lists
 
@@ -113,6 +117,7 @@ class Reconcile:
         view.full = not config.incremental_reconcile or not view.revision or now >= view.full_due
         view.full = view.full or view.doubted is not None
         view.listing = True
+        self._suspicions.begins(provider)
         view.began = 0
         view.seen = set()
         if view.full:
@@ -167,8 +172,8 @@ class Reconcile:
         if event.full:
             absent = self._absent(view, event)
             if self._believable(view, absent):
-                self._miss(absent, view.doubted or frozenset())
-                view.doubted = None
+                self._miss(absent, view.doubted or frozenset(), view.began)
+                view.confirming, view.doubted = view.doubted is not None, None
             else:
                 view.doubted = frozenset(record.key for record in absent)
                 self._state.turn.log(
@@ -185,6 +190,8 @@ class Reconcile:
             view.horizon = max(view.horizon, view.began)
             self._forget_old_answers(view.name, view.horizon)
         view.seen = set()
+        self._suspicions.complete(view.name)
+        self._suspicions.judge(view.name)
         self._ownership.listed(view.name, view.began)
         self._state.fleet.compact()
         self._next_list(view, 0 if self._ownership.sightings.wanted(view.name) else wait)
@@ -210,15 +217,14 @@ class Reconcile:
         new = sum(1 for record in absent if record.key not in self._missed and record.key not in doubted)
         return new <= self._state.config.loss_fraction * self._state.fleet.by_provider[view.name]
 
-    def _miss(self, absent: list[Record], doubted: frozenset[str]) -> None:
+    def _miss(self, absent: list[Record], doubted: frozenset[str], began: int) -> None:
         reads = _ABSENT_READS
         for record in absent:
             missed = self._missed.get(record.key, 0) + 1
-            if missed >= 2 or record.key in doubted:
-                self.gone(record, "two Lists did not name it")
-                continue
             self._missed[record.key] = missed
-            if reads:
+            if missed >= 2 or record.key in doubted:
+                self._suspicions.note(record, None, began)
+            elif reads:
                 reads -= 1
                 self._rereads.ask(record.provider, record.id, self._state.now)
 
@@ -231,22 +237,33 @@ class Reconcile:
         if event.record is not None:
             self.sighting(event.provider, event.record, event.began, again=True)
             self._ownership.seen_all()
-            return
+        else:
+            self._not_found(event)
+        self._judge(event.provider)
+
+    def _not_found(self, event: MachineRead) -> None:
         record = self._state.fleet.find(event.provider, event.machine)
         if record is None:
             return
         if self._too_old(record, event.began):
             self._rereads.ask(event.provider, event.machine, self._state.now + _REREAD_AFTER)
         elif self._visibility.hidden(record.key):
-            self._rereads.ask(event.provider, event.machine, self._state.now + self._state.config.reconcile_interval)
+            self._unclear(record)
         else:
+            self._suspicions.got(record, there=False)
             self.gone(record, "the provider does not know it")
 
     def read_failed(self, event: ReadFailed) -> None:
         self._rereads.answered(event.provider, event.machine)
         record = self._state.fleet.find(event.provider, event.machine)
         if record is not None:
-            self._rereads.ask(event.provider, event.machine, self._state.now + self._state.config.reconcile_interval)
+            self._unclear(record)
+            self._judge(event.provider)
+
+    def _unclear(self, record: Record) -> None:
+        """What was said of the machine tells nothing: ask again later."""
+        self._suspicions.unanswered(record)
+        self._rereads.ask(record.provider, record.id, self._state.now + self._state.config.reconcile_interval)
 
     def sighting(self, provider: str, listed: ListedMachine, began: int, *, again: bool = False) -> None:
         """One record of a provider; `again` when a Get was asked for it already."""
@@ -267,22 +284,59 @@ class Reconcile:
             )
             if listed.id and not again:
                 self._rereads.ask(provider, listed.id, self._state.now + self._state.config.reconcile_interval)
+            elif record is not None:
+                self._suspicions.unanswered(record)
             return
         if record is None:
             if began >= self.providers[provider].horizon:
                 self._appear(provider, listed)
             return
-        self._missed.pop(record.key, None)
+        if not again:
+            self._missed.pop(record.key, None)
         operation = self._state.operations.on(record.key)
         if self._too_old(record, began) or (operation is not None and operation.stage == CALLING):
             self._rereads.ask(provider, listed.id, self._state.now + _REREAD_AFTER)
             return
+        taken = contradicts(record, operation, listed)
+        if taken and listed.state == SPECULATIVE and self._visibility.hidden(record.key):
+            # The slot as it was before the purchase: not visible yet.
+            self._unclear(record)
+            return
+        if again:
+            self._suspicions.got(record, there=not taken)
+        elif taken:
+            self._suspicions.note(record, listed, began)
+            return
+        else:
+            self._suspicions.cleared(record)
+        self._believe(record, listed)
+
+    def _believe(self, record: Record, listed: ListedMachine) -> None:
+        operation = self._state.operations.on(record.key)
         self._visibility.ends(record.key)
         if operation is None or not self._executor.sighted(operation, listed):
             self._adopt(record, listed)
         self._ownership.stands(record, listed.shape, believed=True)
         if listed.interruption_at:
-            self._evacuate(record, listed.interruption_at)
+            self._notices.heard(record, listed.interruption_at)
+
+    def _judge(self, provider: str) -> None:
+        if not self.providers[provider].listing:
+            self._suspicions.judge(provider)
+
+    def _lost(self, suspicion: Suspicion) -> None:
+        """A List is believed about a machine that was not asked for."""
+        record, said = suspicion.record, suspicion.said
+        if self._state.fleet.machines.get(record.key) is not record:
+            return
+        operation = self._state.operations.on(record.key)
+        calling = operation is not None and operation.stage == CALLING
+        if calling or suspicion.began < self._state.answered.get(record.key, 0):
+            self._rereads.ask(record.provider, record.id, self._state.now + _REREAD_AFTER)
+        elif said is None:
+            self.gone(record, "two Lists did not name it, and Get does not find others of them")
+        else:
+            self._believe(record, said)
 
     def gone(self, record: Record, why: str) -> None:
         operation = self._state.operations.on(record.key)
@@ -365,34 +419,6 @@ class Reconcile:
             record, listed.state, "seen at the provider", cluster=cluster, stamp=stamp, error=error, seen=True
         )
         self._watch(record)
-
-    def _evacuate(self, record: Record, taken_at: int) -> None:
-        """The provider announced that it takes the host away: its pods leave in the time before, not in the crash."""
-        state = self._state
-        if not record.owned or not state.now < taken_at:
-            return
-        if record.state == IDLE and not state.resting(record.key):
-            state.rest_machine(record, taken_at)
-        if record.state != CONFIGURED:
-            return
-        begins = taken_at - NOTICE
-        if state.now < begins or state.halted or state.operations.on(record.key) is not None:
-            self._rereads.ask(record.provider, record.id, max(begins, state.now + state.config.reconcile_interval))
-            return
-        grace = min(taken_at - state.now, state.config.reclaim_grace) // SECOND
-        # Once drained nobody is to take it for the little time it has left.
-        state.rest_machine(record, taken_at)
-        self._executor.begin_drain(
-            Operation(
-                machine=record,
-                # Not a reclaim: demand that is still there must not take it back.
-                kind=ActionKind.PREEMPT,
-                call=CallKind.DRAIN,
-                cluster=record.cluster,
-                grace_seconds=max(1, grace),
-                reason=INTERRUPTION,
-            )
-        )
 
     def _watch(self, record: Record) -> None:
         """A transition that no operation of ours drives must end too."""

@@ -34,6 +34,7 @@ from bigfleet.provider.client import (
     TimedOut,
     Unavailable,
     Unimplemented,
+    Unreachable,
 )
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.provider_io.machine_codec import MachineDecoder, RecordError, Undecodable
@@ -57,6 +58,7 @@ _FAILURES: tuple[tuple[type[ProviderError], ev.Failure], ...] = (
     (Invalid, ev.Failure.INVALID),
     (TimedOut, ev.Failure.DEADLINE),
     (Busy, ev.Failure.BUSY),
+    (Unreachable, ev.Failure.UNREACHED),
     (Unavailable, ev.Failure.UNAVAILABLE),
     (SoldOut, ev.Failure.SOLD_OUT),
     (Throttled, ev.Failure.THROTTLED),

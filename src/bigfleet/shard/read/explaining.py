@@ -81,9 +81,10 @@ def _sentence(explanation: Explanation, published: Published, need: shardread_pb
         return f"The cluster's operator cannot render user data for it: {blocked}"
     if need.barred:
         return "; ".join(f"Nothing is asked of {each}" for each in need.barred)
-    if need.detail and not verdict.satisfied:
-        return f"{need.detail[0].upper()}{need.detail[1:]}."
-    return views.REASONS[verdict.reason]
+    if verdict.satisfied:
+        return views.REASONS[verdict.reason]
+    said = f"{need.detail[0].upper()}{need.detail[1:]}." if need.detail else views.REASONS[verdict.reason]
+    return " ".join((said, *(f"Provider {name}: {why}." for name, why in published.away.items())))
 
 
 def _granted(each: Granted, published: Published) -> shardread_pb2.GrantedSupply:

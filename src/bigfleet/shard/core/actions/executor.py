@@ -18,6 +18,7 @@ from bigfleet.model.machine import PASSAGES
 from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
 from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.actions import intents
+from bigfleet.shard.core.actions.away import Away
 from bigfleet.shard.core.actions.bootstrap import Bootstraps
 from bigfleet.shard.core.actions.call_queue import TIMER, Calls
 from bigfleet.shard.core.actions.drains import Drains
@@ -53,7 +54,7 @@ from bigfleet.shard.core.state.enum_aliases import (
 )
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.ids import IdSource
-from bigfleet.shard.core.state.operations import DRAINS, Operation, Stage
+from bigfleet.shard.core.state.operations import DRAINS, INTERRUPTION, Operation, Stage
 from bigfleet.shard.core.state.state import ShardState
 
 REJECTED: Final = "bigfleet_shard_machines_rejected_total"
@@ -61,8 +62,9 @@ RELEASES: Final = "bigfleet_shard_idle_releases_total"
 CONFIGURE_PHASE: Final = "bigfleet_shard_configure_phase_seconds"
 DRAIN_PHASE: Final = "bigfleet_shard_drain_phase_seconds"
 
-# Nobody answered: the call may have been applied.
-_UNHEARD: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE, Failure.BUSY})
+# Nobody answered, and the call may have been applied; or it cannot have been, because there was no connection.
+_AMBIGUOUS: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE, Failure.BUSY})
+_UNHEARD: Final = _AMBIGUOUS | {Failure.UNREACHED}
 _RETRIED: Final = _UNHEARD | {Failure.EXHAUSTED, Failure.THROTTLED}
 # Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
 _UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Stage.EVICTING})
@@ -102,6 +104,7 @@ class Executor:
         ids = IdSource(state.config.id, boot.epoch)
         self.calls = Calls(state, self._still_valid, lambda provider: self.refusals.standoffs.stopped(provider))
         self.refusals = Refusals(state, self.calls, rereads, self._back, self.call_off_if_unsent)
+        self.away = Away(state, self.refusals.standoffs.stopped, self._never_sent, self._back)
         self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
         self.drains = Drains(
             state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain, self._drain_refused
@@ -185,6 +188,7 @@ class Executor:
             return
         record, listed = operation.machine, event.record
         self.calls.heard(record.shape.provider, alive=True)
+        self.away.heard(record.shape.provider)
         self.calls.taken(record.shape.provider)
         self.refusals.standoffs.accepted(record.key)
         self._state.answered[record.key] = self._state.now
@@ -217,12 +221,16 @@ class Executor:
         if operation is not None:
             self._state.answered[operation.machine.key] = self._state.now
             self._judge(operation, event.failure, event.error)
+            if event.failure in _UNHEARD:
+                self.away.call_failed(operation.machine.provider)
+            else:
+                self.away.heard(operation.machine.provider)
 
     def _judge(self, operation: Operation, failure: Failure, error: str) -> None:
         record = operation.machine
         self.calls.heard(record.provider, alive=failure not in _UNHEARD)
         operation.error = error
-        operation.ambiguous = operation.ambiguous or failure in _UNHEARD
+        operation.ambiguous = operation.ambiguous or failure in _AMBIGUOUS
         if self.refusals.ends(operation, failure, error):
             return
         if failure == Failure.NOT_FOUND and self.visibility.hidden(record.key):
@@ -300,6 +308,7 @@ class Executor:
                 self.calls.abandon(operation)
                 self._state.answered[machine] = self._state.now
                 self._judge(operation, Failure.DEADLINE, "no answer")
+                self.away.call_failed(operation.machine.provider)
             case Stage.RETRYING:
                 self.calls.enqueue(operation)
             case Stage.AWAITING:
@@ -361,6 +370,9 @@ class Executor:
             self._demand.came_up(operation.cluster, operation.fingerprint)
         elif call == DRAIN:
             self._lifecycle.move(record, IDLE, "drained", host=listed.host or None)
+            if operation.reason == INTERRUPTION:
+                # What is left of the notice is nobody's: reconcile gives it back when it sees it so.
+                self._rereads.ask(record.provider, record.id, state.now)
             state.turn.observe(DRAIN_PHASE, state.now - operation.began)
         else:
             self._lifecycle.move(record, SPECULATIVE, "host released", host="")
@@ -400,6 +412,9 @@ class Executor:
 
     def untouched(self, operation: Operation) -> bool:
         return operation.stage in _UNSENT and not operation.ambiguous
+
+    def _never_sent(self, operation: Operation) -> bool:
+        return self.untouched(operation) or (operation.stage == Stage.RETRYING and not operation.ambiguous)
 
     def cancel_drain(self, operation: Operation) -> None:
         """Demand returned, or the operator took it back: the machine stays where it is."""

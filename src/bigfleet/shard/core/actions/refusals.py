@@ -11,18 +11,17 @@ from collections.abc import Callable
 from bigfleet.engine.policy import SECOND
 from bigfleet.shard.contract.events import Failure
 from bigfleet.shard.contract.outcomes import Level, Outcome
+from bigfleet.shard.core.actions import unasked
 from bigfleet.shard.core.actions.call_queue import Calls
 from bigfleet.shard.core.actions.standoffs import Standoffs
 from bigfleet.shard.core.actions.stockouts import Meaning, StockOuts
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.state.backoff import Kind, kind_of
-from bigfleet.shard.core.state.enum_aliases import CREATE, IDLE, SPECULATIVE
+from bigfleet.shard.core.state.enum_aliases import CREATE
 from bigfleet.shard.core.state.operations import Operation, Stage
 from bigfleet.shard.core.state.state import ShardState
 
 Ending = Callable[[Operation, Outcome, str], None]
-# Longer than any process lives.
-FOR_EVER = 2**62
 
 
 class Refusals:
@@ -138,18 +137,12 @@ class Refusals:
         for operation in list(state.operations):
             if operation.machine.provider == provider:
                 self._call_off(operation, Outcome.FENCED, "the provider fences this shard")
-        for record in list(state.fleet.all()):
-            if record.provider == provider and record.state in (SPECULATIVE, IDLE):
-                state.rest_machine(record, FOR_EVER)
-        state.ask_for_cycle()
+        unasked.hold(state, provider)
 
     def resolve(self) -> None:
         """A person says that this process is the one to act."""
         state = self._state
         for provider in self.standoffs.resolve():
             state.turn.log(Level.WARNING, "acting again on a provider that fenced this shard", provider=provider)
-            for record in list(state.fleet.all()):
-                if record.provider == provider and state.not_before.get(record.key, 0) >= FOR_EVER:
-                    del state.not_before[record.key]
-                    state.fleet.touch(record)
+            unasked.let_go(state, provider)
         state.ask_for_cycle()

@@ -72,7 +72,10 @@ class Lifecycle:
             self._state.ask_for_cycle()
 
     def appeared(self, record: Record) -> None:
-        """A machine seen for the first time."""
+        """A machine seen for the first time, or again."""
+        if record.key in self._state.stories:
+            bound = f" of {record.cluster}" if record.cluster else ""
+            self.tell(record, f"gone → {record.state.label}{bound}: seen again at the provider")
         if record.state in CALL_DURING:
             self._state.deadlines.moved(record.key, record.state, self._state.now)
         if record.cluster:

@@ -46,6 +46,9 @@ class Stories:
             self._lines.move_to_end(machine)
         lines.append((at, text, before, after))
 
+    def __contains__(self, machine: str) -> bool:
+        return machine in self._lines
+
     def of(self, machine: str) -> tuple[StoryLine, ...]:
         return tuple(
             StoryLine(at, _worded(text, before, after)) for at, text, before, after in self._lines.get(machine, ())
