@@ -177,9 +177,9 @@ def why(view: shardread_pb2.NeedView) -> str:
     return "; ".join(said) or "-"
 
 
-def ending_the_standoff(view: shardread_pb2.NeedView) -> str:
+def while_barred(view: shardread_pb2.NeedView) -> str:
     """What helps a need whose machines are at a provider that nothing is asked of."""
-    return f"end the stand-off with {' and '.join(_barred(view))}, as said here"
+    return f"until {' and '.join(_barred(view))} can be asked again, as said here: machines of other providers"
 
 
 def _barred(view: shardread_pb2.NeedView) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bigfleet.cli import words
 from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.read.service import need_of
 from tests.strategies.shard_world import S, World, cpu, test_config
 
 REFUSED = (ev.Failure.UNREACHED, "failed to connect to all addresses")
@@ -68,6 +70,19 @@ def test_when_it_is_back_it_is_used_again_by_itself() -> None:
     world.run(15)
     assert len(world.providers["p"].configured("c")) == 4
     assert bought(world, "q") == 4
+
+
+def test_who_would_be_served_by_it_alone_is_told_that_it_is_away() -> None:
+    world = two()
+    cut(world)
+    world.operators["c"].send(cpu("c", 15))
+    world.run(120)
+    assert len(world.providers["q"].configured("c")) == 10
+    (verdict,) = world.results[-1].verdicts.rows()
+    need = need_of(world.core, verdict)
+    (barred,) = need.barred
+    assert barred.startswith("p: it cannot be reached")
+    assert words.why(need) == "nothing is asked of p"
 
 
 def test_a_short_absence_changes_nothing() -> None:

@@ -153,7 +153,7 @@ def _listed(names: Iterable[str]) -> str:
 def _remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     remedy, view = explanation.remedy, explanation.need
     if view.barred:
-        return words.ending_the_standoff(view)
+        return words.while_barred(view)
     change = remedy.WhichOneof("change")
     if change == "add_supply":
         more = remedy.add_supply

@@ -266,10 +266,10 @@ def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) 
         sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
     detail = (known or UnmetWords(core)).of(verdict, profile)
     barred = []
-    if published.stood_off:
+    if unasked := {**published.away, **published.stood_off}:
         known = known or UnmetWords(core)
-        names = {*published.barred.get(key, ()), *known.resting_at(verdict, profile, published.stood_off)}
-        barred = [f"{name}: {why}" for name, why in sorted(published.stood_off.items()) if name in names]
+        names = {*published.barred.get(key, ()), *known.resting_at(verdict, profile, unasked)}
+        barred = [f"{name}: {why}" for name, why in sorted(unasked.items()) if name in names]
     return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out, barred, detail)
 
 
