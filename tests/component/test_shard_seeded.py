@@ -44,5 +44,5 @@ def test_a_seed_of_bound_machines_wants_a_numbered_shard(tmp_path: Path) -> None
     argv += ["--fake-provider", "--seed-configured-per-cluster=1", "--seed-cluster-total=1"]
     shard = Program("shard", argv, tmp_path, INTERPRETED)
     shard.start()
-    assert shard.wait(120) == 1
+    assert shard.wait(120) == 2
     assert "must end in -NUMBER" in " ".join(shard.tail().replace("│", " ").split())

@@ -69,7 +69,7 @@ async def test_a_provider_that_is_gone_does_not_keep_demand_from_the_others(tmp_
             await cluster.send_rollup()
             await fleet.cycles(3)
             explained = await fleet.explained("c")
-            assert "Provider lies: it cannot be reached" in explained.reason, explained
+            assert "Nothing is asked of lies: it cannot be reached" in explained.reason, explained
             fleet.liar.start()
             await until(lambda: _away(fleet, 0.0))
     finally:
