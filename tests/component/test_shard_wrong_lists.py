@@ -34,6 +34,7 @@ async def test_machines_that_only_list_forgets_stay_and_nothing_is_bought_for_th
             mine = sorted(cluster.heard.configured)
             every = [f"slot-{index:05d}" for index in range(60)]
             fleet.tell_lies(records=kind, hidden=every)
+            await until(lambda: fleet.metric("stale_lists_total", "lies"), lambda found: found >= 1, seconds=120)
             await asyncio.sleep(8)
             assert sorted(cluster.heard.configured) == mine
             assert {view.machine.id for view in await fleet.machines(cluster_id="c")} == {

@@ -90,18 +90,20 @@ def upcoming_node_name(machine_id: str) -> str:
     name = _UPCOMING_NODE_PREFIX + machine_id
     if is_object_name(name):
         return name
-    digest = hashlib.sha256(machine_id.encode()).hexdigest()[:16]
-    room = MAX_OBJECT_NAME - len(_UPCOMING_NODE_PREFIX) - len(digest) - 1
-    readable = _NOT_IN_NAMES.sub("-", machine_id.lower())[:room].strip("-")
-    return "-".join(part for part in ("un", readable, digest) if part)
+    return _UPCOMING_NODE_PREFIX + _hashed(machine_id, 16, MAX_OBJECT_NAME - len(_UPCOMING_NODE_PREFIX))
 
 
 def node_name(machine_id: str) -> str:
     """The name a Node is told to register under when its machine's own id is another's too: `provider/id` in the form
     of a DNS-1123 subdomain, with a hash, so that no two machines have one."""
-    digest = hashlib.sha256(machine_id.encode()).hexdigest()[:10]
-    readable = _NOT_IN_NAMES.sub("-", machine_id.lower())[: MAX_LABEL_VALUE - len(digest) - 1].strip("-")
-    return "-".join(part for part in (readable, digest) if part)
+    return _hashed(machine_id, 10, MAX_LABEL_VALUE)
+
+
+def _hashed(text: str, digits: int, most: int) -> str:
+    """As much of it as a name can hold, with so many digits of its hash behind it; `most` characters in all."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:digits]
+    readable = _NOT_IN_NAMES.sub("-", text.lower())[: most - digits - 1].strip("-")
+    return f"{readable}-{digest}" if readable else digest
 
 
 def machine_label(machine_id: str) -> str:

@@ -164,15 +164,20 @@ def test_victims_are_judged_by_what_runs_there(make: Any) -> None:
     assert verdict(result, row).reason == UnmetReason.AWAITING_DRAIN
 
 
+def wanted_by_less(steps: Steps) -> Any:
+    """An empty node `v` that came for a priority of 1000, and one of 10 that lacks such a machine. It tells sums: they
+    never take what is empty instead of buying, so that preemption is what looks."""
+    theirs = bound("v", "d", **FACTS, stamp=Stamp(priority=1000))
+    wanted = need("c", cpu=8, mem=1, priority=10)
+    first = DemandBatch(rollups=[counted("d"), rollup("c", wanted)], reports=[reports("d", node("v", empty=True))])
+    return steps(theirs, demand=first)
+
+
 @BOTH
 def test_a_node_that_has_just_become_ready_is_not_lost_to_a_lower_priority(make: Any) -> None:
     """Its pods are on their way. After a boot it is empty for all, and its operator may still refuse."""
     steps = Steps(make)
-    theirs = bound("v", "d", **FACTS, stamp=Stamp(priority=1000))
-    # Sums never take what is empty instead of buying, so that preemption is what looks.
-    wanted = need("c", cpu=8, mem=1, priority=10)
-    first = DemandBatch(rollups=[counted("d"), rollup("c", wanted)], reports=[reports("d", node("v", empty=True))])
-    assert steps(theirs, demand=first).actions == []
+    assert wanted_by_less(steps).actions == []
     assert steps(demand=seen_again("d"), after=110).actions == []
     late = steps(demand=seen_again("d"), after=10)
     assert [(a.machine, a.reason, a.voluntary) for a in late.actions if a.kind == X] == [("v", Reason.EMPTY, True)]
@@ -181,10 +186,7 @@ def test_a_node_that_has_just_become_ready_is_not_lost_to_a_lower_priority(make:
 @BOTH
 def test_a_node_whose_drain_was_refused_is_judged_by_whom_it_was_bought_for(make: Any) -> None:
     steps = Steps(make)
-    theirs = bound("v", "d", **FACTS, stamp=Stamp(priority=1000))
-    wanted = need("c", cpu=8, mem=1, priority=10)
-    first = DemandBatch(rollups=[counted("d"), rollup("c", wanted)], reports=[reports("d", node("v", empty=True))])
-    steps(theirs, demand=first)
+    assert wanted_by_less(steps).actions == []
     rests = (Rest("v", RestKind.DRAIN, START + 1000 * SECOND),)
     assert steps(demand=seen_again("d"), after=120, rests=rests).actions == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import grpc
 import typer
 
 from bigfleet.cli import words
@@ -53,9 +54,7 @@ def needs(
     frames = caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).InspectNeeds(request)))
     views = [frame.need for frame in frames if frame.HasField("need")]
     if cluster and not views:
-        # Reference shards and ours answer with no needs; this one refuses what it does not know.
-        known = shardread_pb2.ListMachinesRequest(cluster_id=cluster, limit=1)
-        caller.ask(lambda to: gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(known)))
+        caller.ask(lambda to: _refuse_unknown(to, cluster))
     chosen = [view for view in views if not (unmet and view.satisfied)][: limit or None]
     print_records(_rows(chosen, need_row, caller.output), caller.output)
 
@@ -153,6 +152,17 @@ def story(
 def _rows(views: list[Any], row: Any, output: Output) -> list[dict[str, Any]]:
     """What programs get is the contract's message; what a table shows is what people look for."""
     return [row(view) if output.for_people else as_json(view) for view in views]
+
+
+async def _refuse_unknown(to: grpc.aio.Channel, cluster: str) -> None:
+    """InspectNeeds answers with no needs for whatever it does not know, as reference shards do. Ours refuse to list
+    machines of such a cluster; those that cannot list any say nothing."""
+    request = shardread_pb2.ListMachinesRequest(cluster_id=cluster, limit=1)
+    try:
+        await gathered(shardread_pb2_grpc.ShardReadStub(to).ListMachines(request))
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
 
 
 def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
