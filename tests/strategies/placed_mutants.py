@@ -1,4 +1,4 @@
-"""Fourteen ways to get the rules for reporting clusters wrong, and how many random fleets it takes to notice each.
+"""Fifteen ways to get the rules for reporting clusters wrong, and how many random fleets it takes to notice each.
 
 `python -m tests.strategies.placed_mutants [FLEETS]` prints one JSON line. A mutant is the oracle with one rule broken;
 where a play's results differ from the sound ones it is killed. An engine that made the same mistake would be, too.
@@ -152,6 +152,13 @@ def _devices_wait_their_turn() -> Any:
     return _patched((Need, "has_devices", False))
 
 
+def _gang_evicts_the_first_rack() -> Any:
+    def worth(drained: int, victims: Any, domain: str) -> tuple[int, bytes]:
+        return (-drained, domain.encode())
+
+    return _patched((preempt, "_worth", worth))
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "riders before precedence": _riders_before_precedence,
     "remainders forgotten": _remainders_forgotten,
@@ -167,6 +174,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "stranded counted twice": _stranded_counted_twice,
     "tokens wait their turn": _tokens_wait_their_turn,
     "devices wait their turn": _devices_wait_their_turn,
+    "gang evicts the first rack": _gang_evicts_the_first_rack,
 }
 
 

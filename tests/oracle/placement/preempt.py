@@ -5,6 +5,7 @@ Written from docs/engine.md P30 and P32. Both become empty, so they offer their 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tests.oracle.placement.coming import place_one
@@ -149,18 +150,24 @@ def _all_draining(preempt: Preempt) -> list[list[Unit]]:
 def _assemble_somewhere(need: Need, preempt: Preempt) -> None:
     """A gang takes all it lacks in one domain, or nothing."""
     domains = {need.domain} if need.domain is not None else _domains(need, preempt)
-    drained: dict[str, int] = {}
+    worth: dict[str, tuple[int, float, int, bytes]] = {}
     for domain in domains:
         undo = preempt.buying.save(need)
         marks = [(unit, unit.preemptor, unit.promised) for block in preempt.blocks for unit in block.members]
-        units = _assemble(need, preempt, domain)
+        drained = _assemble(need, preempt, domain)
         if need.done:
-            drained[domain] = units
+            worth[domain] = _worth(drained, need.victims, domain)
         undo()
         for unit, preemptor, promised in marks:
             unit.preemptor, unit.promised = preemptor, promised
-    if drained:
-        _assemble(need, preempt, min(drained, key=lambda d: (-drained[d], d.encode())))
+    if worth:
+        _assemble(need, preempt, min(worth, key=worth.__getitem__))
+
+
+def _worth(drained: int, victims: list[Unit], domain: str) -> tuple[int, float, int, bytes]:
+    """The smallest is taken: most on what drains, the least priority lost, the fewest machines, the text."""
+    highest = max((unit.judged for unit in victims), default=-math.inf)
+    return (-drained, highest, len(victims), domain.encode())
 
 
 def _domains(need: Need, preempt: Preempt) -> set[str]:

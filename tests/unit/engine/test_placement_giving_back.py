@@ -259,6 +259,36 @@ def test_a_gang_completes_free_machines_with_victims_in_one_rack(make: Any) -> N
     assert (did(result, B), did(result, X)) == (["i"], ["v"])
 
 
+def _gang_chooses(make: Any, *racks: tuple[str, list[Any]]) -> list[str]:
+    """Whom a gang of two evicts: by rack the priorities of what runs there, None for a machine that lies Idle."""
+    gang = pods("c", 2, cpu=8, mem=1, priority=2000, same=RACK, group="g")
+    lines, shown = [], []
+    for rack, priorities in racks:
+        for n, priority in enumerate(priorities):
+            id = f"{rack}-{n}"
+            if priority is None:
+                lines.append(idle(id, rack=rack, **FACTS))
+            else:
+                lines.append(bound(id, "d", rack=rack, **FACTS))
+                shown.append(node(id, priority=priority, cpu=8, mem=1))
+    rollups = [counted("c", gang), counted("d", pods("d", 9, running=9, cpu=8, mem=1))]
+    return did(Steps(make)(lines, demand=DemandBatch(rollups=rollups, reports=[reports("d", *shown)])), X)
+
+
+@BOTH
+def test_a_gang_evicts_the_rack_of_the_lowest_priority(make: Any) -> None:
+    """Not the first by name: the gang of 1000 there would evict the other rack in its turn."""
+    assert _gang_chooses(make, ("r0", [1000, 1000]), ("r1", [0, 0])) == ["r1-0", "r1-1"]
+    assert _gang_chooses(make, ("r0", [0, 1000]), ("r1", [500, 500])) == ["r1-0", "r1-1"]
+    assert _gang_chooses(make, ("r0", [-(2**31), 7]), ("r1", [7, 7])) == ["r0-0", "r0-1"]
+
+
+@BOTH
+def test_a_gang_evicts_the_fewest_of_one_priority(make: Any) -> None:
+    assert _gang_chooses(make, ("r0", [500, 500]), ("r1", [500, None])) == ["r1-0"]
+    assert _gang_chooses(make, ("r0", [0, 0]), ("r1", [500, None])) == ["r0-0", "r0-1"]
+
+
 @BOTH
 def test_a_machine_that_was_freed_for_a_gang_does_not_go_back_to_whom_it_was_taken_from(make: Any) -> None:
     """The gang's other machines still drain: it takes what is free already, and nobody is preempted once more."""

@@ -59,6 +59,9 @@ from bigfleet.engine.kernels.ids import id_less
 from bigfleet.engine.kernels.jit import inner
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
+# Below every priority: nothing is taken from anybody.
+_NOBODY = -(2**62)
+
 
 @inner
 def await_draining(w: World, b: Book, v: Victims, rules: PlacementRules, first: int, last: int) -> int:
@@ -323,7 +326,8 @@ def _put_on_victims(
 def _assemble_somewhere(
     w: World, b: Book, v: Victims, r: Ranked, weights: Weights, rules: PlacementRules, t: int
 ) -> None:
-    """A gang takes all it lacks in one domain: its own, or the one whose Draining machines take most of it."""
+    """A gang takes all it lacks in one domain: its own, or the one whose Draining machines take most of it, and of
+    those the one in which it takes least from others."""
     cluster = b.t.cluster[t]
     begin_domains(b)
     if b.t.domain[t] >= 0:
@@ -332,6 +336,8 @@ def _assemble_somewhere(
         _find_domains(w, b, v, rules, t)
     best = -1
     best_drained = 0
+    best_highest = 0
+    best_victims = 0
     for i in range(b.meta[DOMAINS]):
         dom = b.s.dom[i]
         lots = b.meta[LOTS]
@@ -342,17 +348,32 @@ def _assemble_somewhere(
         begin_trial(b)
         drained = _assemble(w, b, v, r, weights, rules, t, dom)
         done = is_done(b, t)
+        highest = _NOBODY
+        victims = 0
+        for take in range(taken, v.meta[TAKES]):
+            highest = max(highest, v.priority[v.take_block[take]])
+            victims += v.take_n[take]
         undo(w, b, cluster, lots, remainders)
         undo_takes(v, taken)
         b.meta[PURCHASES] = purchases
         b.meta[MEMBERS] = members
         if b.meta[FULL] != 0:
             return
-        if done and (
-            best < 0 or drained > best_drained or (drained == best_drained and w.dom.rank[dom] < w.dom.rank[best])
-        ):
+        if not done:
+            continue
+        better = best < 0 or w.dom.rank[dom] < w.dom.rank[best]
+        if best >= 0:
+            if drained != best_drained:
+                better = drained > best_drained
+            elif highest != best_highest:
+                better = highest < best_highest
+            elif victims != best_victims:
+                better = victims < best_victims
+        if better:
             best = dom
             best_drained = drained
+            best_highest = highest
+            best_victims = victims
     if best >= 0:
         _assemble(w, b, v, r, weights, rules, t, best)
 
