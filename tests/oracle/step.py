@@ -27,7 +27,7 @@ from tests.oracle.placement.verdicts import reason_of, unit_verdict
 from tests.oracle.placement.worth import Worth
 from tests.oracle.preempt import Preempt
 from tests.oracle.reclaim import allowed, note_excess, reclaimable, refill, releasable, shares, spend
-from tests.oracle.supply import IDLE, Block, Unit, begin_step, blocks_of, ingest
+from tests.oracle.supply import IDLE, Block, Unit, begin_step, blocks_of, classes_with_more, ingest
 from tests.oracle.verdicts import available_of, shortfalls_of, verdict_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Oracle:
     ) -> OracleResult:
         conditions = conditions or Conditions()
         result = OracleResult()
+        before = dict(self.machines)
         if machines is not None:
             ingest(self.machines, machines, now, result.rejected)
         if demand is not None:
@@ -92,8 +93,11 @@ class Oracle:
         }
         result.doubted = sorted((name for name in self.believed if self._doubted(name)), key=str.encode)
         entries = in_order([*entries_of(self.demand, units), *needs])
+        more = classes_with_more(self.machines, before, self.demand)
         for entry in entries:
             entry.parked = self._parked(entry, policy, now)
+            if isinstance(entry, Need) and entry.parked:
+                entry.parked = not any(_could_hold(entry, unit) for unit in more)
         for need in needs:
             need.may_acquire = self._may_acquire(need, policy, conditions, now) and not need.parked
             need.able = self._may_preempt(need, policy, now) and not need.parked
@@ -259,6 +263,14 @@ class Oracle:
 
 def _gang_key(entry: Entry | Need) -> tuple[str, str, str]:
     return (entry.cluster, entry.profile.fingerprint, entry.group)
+
+
+def _could_hold(gang: Need, unit: Unit) -> bool:
+    """Whether such a machine matches a gang and holds a unit of one of its parts as published."""
+    have = dict(unit.shape.allocatable.items())
+    return gang.matches(unit) and any(
+        all(have.get(name, 0) >= amount for name, amount in part.unit.items()) for part in gang.parts
+    )
 
 
 def _acquisitions(entries: list[Entry | Need], policy: Policy, disposition: Disposition) -> list[Action]:

@@ -189,6 +189,23 @@ def blocks_of(machines: dict[str, Unit], demand: Demand) -> list[Block]:
     return list(cells.values())
 
 
+def classes_with_more(machines: dict[str, Unit], before: dict[str, Unit], demand: Demand) -> list[Unit]:
+    """One machine of every class that has more Idle, more Speculative or more Draining machines than before, both by
+    the classes of today."""
+    keys, hosts = _live_keys(demand), _named_hosts(demand)
+    counts: list[dict[tuple[object, ...], int]] = []
+    heads: dict[tuple[object, ...], Unit] = {}
+    for each in (before, machines):
+        found: dict[tuple[object, ...], int] = {}
+        for unit in each.values():
+            if unit.state in (IDLE, SPECULATIVE, DRAINING):
+                klass = _class(unit, keys, hosts)
+                found[(klass, unit.state)] = found.get((klass, unit.state), 0) + 1
+                heads[(klass, unit.state)] = unit
+        counts.append(found)
+    return [heads[key] for key, count in counts[1].items() if count > counts[0].get(key, 0)]
+
+
 def _live_keys(demand: Demand) -> list[str]:
     keys: set[str] = set()
     for profile in demand.profiles():

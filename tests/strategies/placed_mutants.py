@@ -1,4 +1,4 @@
-"""Fifteen ways to get the rules for reporting clusters wrong, and how many random fleets it takes to notice each.
+"""Sixteen ways to get the rules for reporting clusters wrong, and how many random fleets it takes to notice each.
 
 `python -m tests.strategies.placed_mutants [FLEETS]` prints one JSON line. A mutant is the oracle with one rule broken;
 where a play's results differ from the sound ones it is killed. An engine that made the same mistake would be, too.
@@ -159,6 +159,10 @@ def _gang_evicts_the_first_rack() -> Any:
     return _patched((preempt, "_worth", worth))
 
 
+def _gang_rests_though_machines_came() -> Any:
+    return _patched((step, "classes_with_more", lambda *_: []))
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "riders before precedence": _riders_before_precedence,
     "remainders forgotten": _remainders_forgotten,
@@ -175,6 +179,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "tokens wait their turn": _tokens_wait_their_turn,
     "devices wait their turn": _devices_wait_their_turn,
     "gang evicts the first rack": _gang_evicts_the_first_rack,
+    "gang rests though machines came": _gang_rests_though_machines_came,
 }
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog.catalog import Catalog
-from bigfleet.engine.counted.closing import age_units, clear_parking, count_short, mark_parked
+from bigfleet.engine.counted.closing import age_units, classes_with_more, clear_parking, count_short, mark_parked
 from bigfleet.engine.counted.judging import count_judged, judged_blocks, lie_empty
 from bigfleet.engine.counted.step import CountedStep, in_order, runs
 from bigfleet.engine.counted.turns import find_lacking
@@ -115,6 +115,7 @@ _NONE = np.zeros(0, np.int32)
 _NO_GAPS = np.zeros(0, np.int64)
 _NO_TURNS = np.zeros(0, np.int64)
 _NO_CLUSTERS = np.zeros(0, np.uint8)
+_NO_CLASSES = np.zeros(0, np.uint8)
 _NO_RANKS = np.zeros((4, 0), np.int64)
 
 
@@ -149,6 +150,8 @@ class Engine:
         self._standing = Standing()
         self._giving = GivingBack()
         self._fresh = np.zeros(0, bool)
+        # Classes of which this step's machines brought more that are free or will be (P17).
+        self._more = _NO_CLASSES
 
     # ---- the step --------------------------------------------------------------------------------------------------
 
@@ -247,8 +250,13 @@ class Engine:
         self.demand.split()
         fleet.name(catalog.named_ids, now)
         fleet.advance(now)
+        self._more = _NO_CLASSES
         if machines is not None and len(machines):
+            # Not what the last step counted: classes may have been derived anew since.
+            before = catalog.machines_by_class()
             fleet.apply(machines, now, rejected)
+            if heard:
+                self._more = classes_with_more(before, catalog.machines_by_class())
             self.nodes.follow()
             self.demand.follow_machines()
         if demand is not None and heard:
@@ -320,7 +328,7 @@ class Engine:
 
     def _count(self, w: World, rules: Rules, policy: Policy) -> CountedStep | None:
         """What counted entries look at in this step; None where nothing lacks room."""
-        mark_parked(w, rules, len(self.fleet.clusters))
+        mark_parked(w, rules, len(self.fleet.clusters), self._more)
         self._giving.begin(self.nodes, self.fleet, self._standing, w.c.connected, policy.placement, rules.now)
         self._fresh = self._fresh_clusters(policy, rules.now)
         lacking = find_lacking(w, len(self.fleet.clusters))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from bigfleet.engine.batches import DemandBatch
 from bigfleet.engine.placement import Backoff, Move
 from bigfleet.engine.policy import Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, Reason, UnmetReason
+from bigfleet.model.requirement import Operator, Requirement
 from tests.oracle.implementations import BOTH
-from tests.strategies.builders import ON_DEMAND, RACK, SECOND, START, bound, idle, machine, slot
+from tests.strategies.builders import DRAINING, ON_DEMAND, RACK, SECOND, START, bound, idle, machine, removed, slot
 from tests.strategies.placed import Steps, counted, did, node, pods, reports, verdict
 
 FACTS: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 32, "price": 0.4}
-P, R, X = ActionKind.PROVISION, ActionKind.RECLAIM, ActionKind.PREEMPT
+B, P, R, X = ActionKind.BOOTSTRAP, ActionKind.PROVISION, ActionKind.RECLAIM, ActionKind.PREEMPT
 
 
 @BOTH
@@ -74,12 +78,79 @@ def test_actions_come_phase_by_phase(make: Any) -> None:
 def test_a_gang_nobody_can_place_is_parked_and_tried_again(make: Any) -> None:
     steps = Steps(make, Policy(park_after_cycles=1, reprobe_every_cycles=3))
     gang = pods("c", 2, cpu=8, mem=1, same=RACK, group="g")
-    rack = [slot("r-0", rack="r", **FACTS)]
-    steps(rack, rows=[gang])
+    held = replace(slot("r-1", rack="r", **FACTS), not_before=START + 15 * SECOND)
+    steps(slot("r-0", rack="r", **FACTS), held, rows=[gang])
     parked = steps(rows=[gang], after=10)
     assert (verdict(parked, gang).parked, verdict(parked, gang).reason) == (True, UnmetReason.TOPOLOGY_UNSATISFIABLE)
-    assert did(steps(slot("r-1", rack="r", **FACTS), rows=[gang], after=10), P) == []
+    assert did(steps(rows=[gang], after=10), P) == []
     assert did(steps(rows=[gang], after=10), P) == ["r-0", "r-1"]
+
+
+def _parked(make: Any, gang: Any) -> Steps:
+    """A gang that lacks one machine in its rack, and rests for 32 cycles."""
+    steps = Steps(make, Policy(park_after_cycles=1))
+    steps(slot("r-0", rack="r", **FACTS), rows=[gang])
+    assert verdict(steps(rows=[gang], after=10), gang).parked
+    return steps
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("comes", "bought"),
+    [
+        (slot("r-1", rack="r", **FACTS), [(P, "r-0"), (P, "r-1")]),
+        (idle("r-1", rack="r", **FACTS), [(B, "r-1"), (P, "r-0")]),
+        (machine("r-1", DRAINING, "d", rack="r", **FACTS), [(P, "r-0")]),
+    ],
+)
+def test_a_parked_gang_takes_what_comes_before_a_lower_priority_does(make: Any, comes: Any, bought: Any) -> None:
+    gang = pods("c", 2, cpu=8, mem=1, priority=1000, same=RACK, group="g")
+    batch = pods("c", 9, running=7, cpu=8, mem=1, priority=0)
+    steps = _parked(make, gang)
+    result = steps(comes, rows=[gang, batch], after=10)
+    assert [(a.kind, a.machine) for a in result.actions if a.need.group] == bought
+    assert not [a for a in result.actions if not a.need.group]
+    assert not verdict(result, gang).parked
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "comes",
+    [
+        slot("r-1", rack="r", **(FACTS | {"cpu": 4})),
+        slot("r-1", **FACTS),
+        bound("r-1", "d", rack="r", **FACTS),
+        # One more of that class and state, one less: nothing is gained.
+        [*removed("r-0"), slot("r-1", rack="r", **FACTS)],
+    ],
+    ids=["too small", "no rack", "bound", "one for another"],
+)
+def test_a_parked_gang_rests_while_nothing_comes_that_it_could_use(make: Any, comes: Any) -> None:
+    gang = pods("c", 2, cpu=8, mem=1, priority=1000, same=RACK, group="g")
+    steps = _parked(make, gang)
+    result = steps(comes, rows=[gang], after=10)
+    assert (verdict(result, gang).parked, verdict(result, gang).parked_age) == (True, 2)
+
+
+@BOTH
+def test_a_gang_whom_too_little_came_for_rests_again_and_its_probe_stays_where_it_was(make: Any) -> None:
+    gang = pods("c", 3, cpu=8, mem=1, priority=1000, same=RACK, group="g")
+    steps = _parked(make, gang)
+    tried = steps(slot("r-1", rack="r", **FACTS), rows=[gang], after=10)
+    assert (verdict(tried, gang).parked, verdict(tried, gang).parked_age) == (False, 2)
+    rests = steps(rows=[gang], after=10)
+    assert (verdict(rests, gang).parked, verdict(rests, gang).parked_age) == (True, 3)
+    assert not verdict(steps(rows=[gang], after=290), gang).parked
+
+
+@BOTH
+def test_a_parked_gang_is_not_woken_by_another_way_to_tell_machines_apart(make: Any) -> None:
+    """A row that names a new label splits every class; the machines are those of the step before."""
+    gang = pods("c", 2, cpu=8, mem=1, priority=1000, same=RACK, group="g")
+    steps = _parked(make, gang)
+    other = pods("c", 1, cpu=8, mem=1, where=[Requirement("team", Operator.IN, ("x",))])
+    assert verdict(steps(bound("b", "d", rack="r", **FACTS), rows=[gang, other], after=10), gang).parked
+    assert verdict(steps(slot("r-1", rack="r", **FACTS), rows=[gang], after=10), gang).parked is False
 
 
 @BOTH

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bigfleet.engine.counted.book import HOST, Book
 from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.gang import parked_at
 from bigfleet.engine.decide.world import Rules, World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE
+from bigfleet.engine.fleet.cells import DRAINING, IDLE, SPECULATIVE
 from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
+
+_FREE = [IDLE, SPECULATIVE, DRAINING]
+
+
+def classes_with_more(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """By class whether it has more Idle, more Speculative or more Draining machines than before (P17)."""
+    grew = after[:, _FREE] > 0
+    grew[: len(before)] = after[: len(before), _FREE] > before[:, _FREE]
+    return grew.any(axis=1).astype(np.uint8)
 
 
 @kernel
-def mark_parked(w: World, rules: Rules, clusters: int) -> None:
-    """Which gangs of reporting clusters rest in this step."""
+def mark_parked(w: World, rules: Rules, clusters: int, more: U1) -> None:
+    """Which gangs of reporting clusters rest in this step; `more` are the classes that have more machines to offer."""
     for cluster in range(clusters):
         if w.c.counted[cluster] == 0 or w.c.gangs[cluster] == 0:
             continue
@@ -21,7 +34,23 @@ def mark_parked(w: World, rules: Rules, clusters: int) -> None:
                 w.e.flags[entry] &= ~(PARKED | SATISFIABLE) & 0xFF
                 w.e.domain[entry] = -1
                 if parked_at(w.e.parked_since[entry], rules.now, rules.cycle, rules.park_after, rules.reprobe_every):
-                    w.e.flags[entry] |= PARKED
+                    if not _is_brought_some(w, entry, more):
+                        w.e.flags[entry] |= PARKED
+
+
+@inner
+def _is_brought_some(w: World, entry: int, more: U1) -> bool:
+    con = w.p.con[w.e.prof[entry]]
+    for cls in range(len(more)):
+        if more[cls] == 0 or w.match[con, cls] == 0:
+            continue
+        for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+            holds = True
+            for d in range(w.parts.unit.shape[1]):
+                holds = holds and w.parts.unit[part, d] <= w.k.alloc[cls, d]
+            if holds:
+                return True
+    return False
 
 
 @kernel
