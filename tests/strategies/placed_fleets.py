@@ -15,9 +15,20 @@ from bigfleet.engine.placement import Backoff, Load, Move, Rest, RestKind
 from bigfleet.engine.policy import Placement, Policy, RollupGuard
 from bigfleet.engine.results import ActionKind, NeedKey
 from bigfleet.model.profile import Profile
+from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
-from tests.strategies.builders import CONFIGURED, CONFIGURING, DRAINING, SECOND, MachineLine, NeedLine, batch, rollup
-from tests.strategies.fleets import GIB, Asked, Flavour, Size, _World, finer_than
+from tests.strategies.builders import (
+    CONFIGURED,
+    CONFIGURING,
+    DRAINING,
+    RACK,
+    SECOND,
+    MachineLine,
+    NeedLine,
+    batch,
+    rollup,
+)
+from tests.strategies.fleets import CLUSTERS, GIB, Asked, Flavour, Size, _World, finer_than
 from tests.strategies.placed import CountedLine, NodeLine, counted, reports, with_deadlines
 
 if TYPE_CHECKING:
@@ -97,7 +108,7 @@ class PlacedStep:
 
 def play_placed(seed: int, size: Size, oracle: Any) -> Iterator[tuple[PlacedStep, OracleResult]]:
     """Step inputs and what the oracle made of them; later inputs follow from what it decided."""
-    world = _PlacedWorld(random.Random(seed), size)
+    world = (_RackWorld if seed // 16 % 4 == 3 else _PlacedWorld)(random.Random(seed), size)
     result: OracleResult | None = None
     for _ in range(world.dice.randint(1, size.steps)):
         inputs = world.next_placed(result)
@@ -367,3 +378,65 @@ class _PlacedWorld(_World):
             moves=tuple(moves),
             evictions=tuple((name, dice.choice((0, 1, 60, 60))) for name in self.clusters if dice.random() < 0.8),
         )
+
+
+class _RackWorld(_PlacedWorld):
+    """Racks of one kind of machine, full of work of several priorities, and gangs that want one of them: which rack a
+    gang takes, and whom it finds free when it rests, would hardly ever be asked otherwise."""
+
+    def __init__(self, dice: random.Random, size: Size) -> None:
+        super().__init__(dice, size)
+        self.mood, self.closed = ANY, 0.0
+        self.clusters = CLUSTERS
+        self.reporting = {name for name in CLUSTERS if dice.random() < 0.9}
+        self.versions = dict.fromkeys(CLUSTERS, 1)
+        self.priorities = [0, 500, 5000]
+        self.flavour = Flavour(
+            same=0.5,
+            spread=0.0,
+            picky=0.0,
+            bound=dice.choice((6, 12)),
+            free=dice.choice((0, 1, 2)),
+            groups=("g1", "g2", "g3"),
+        )
+        racks = dice.sample(("r1", "r2", "r3", "r10"), dice.choice((2, 2, 3)))
+        plain = replace(
+            self._shape(), zone="a", probability=0.0, taints=(), allocatable=Resources({"cpu": 4000, "memory": 8 * GIB})
+        )
+        self.shapes = [replace(plain, labels=((RACK, rack),)) for rack in racks]
+        self.usual = {rack: dice.choice((0, 100, 500, 1000)) for rack in racks}
+        gangs = [Requirement(RACK, Operator.SAME)]
+        self.profiles = [
+            Profile(
+                gangs if n < 2 else [], [], dice.choice((500, 5000, 5000) if n < 2 else self.priorities), 0, 0, (), 0
+            )
+            for n in range(4)
+        ]
+        self.policy = self._policy()
+
+    def _machine(self, id: str) -> MachineLine:
+        line = super()._machine(id)
+        return replace(line, cluster=CLUSTERS[-1]) if line.cluster and self.dice.random() < 0.8 else line
+
+    def _need(self, cluster: str) -> NeedLine:
+        line = super()._need(cluster)
+        unit = {"cpu": self.dice.choice((2000, 4000, 4000, 4000)), "memory": GIB}
+        return replace(line, min_unit=unit, aggregate=unit)
+
+    def _line(self, row: NeedLine) -> CountedLine | None:
+        line = super()._line(row)
+        if line is None or not row.profile.same or self.dice.random() < 0.2:
+            return line
+        # Nothing of it runs, so that it may go to any rack.
+        count = self.dice.choice((1, 2, 2, 3))
+        whole = {name: amount * count for name, amount in line.row.min_unit.items()}
+        return CountedLine(replace(line.row, aggregate=whole), count, 0, count)
+
+    def _node(self, line: MachineLine, cluster: str) -> NodeLine:
+        shown = super()._node(line, cluster)
+        assert line.shape is not None
+        usual = self.usual.get(line.shape.label(RACK) or "", 0)
+        return replace(shown, ready=True, empty=False, priority=self.dice.choice((usual, usual, usual, 0, 1000)))
+
+    def _policy(self) -> Policy:
+        return super()._policy().with_(park_after_cycles=1, max_actions_per_step=0)
