@@ -10,7 +10,7 @@ from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, Rem
 from bigfleet.engine.placement import Backoff
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import NeedKey, UnmetReason
-from tests.strategies.builders import ON_DEMAND, SECOND, SPOT, START, bound, idle, machine, rollup, slot
+from tests.strategies.builders import ON_DEMAND, RACK, SECOND, SPOT, START, bound, idle, machine, rollup, slot
 from tests.strategies.placed import CountedLine, batch, counted, node, pods, reports
 
 EIGHT: dict[str, Any] = {"capacity": ON_DEMAND, "type": "eight", "cpu": 8, "mem": 32, "price": 0.4}
@@ -95,3 +95,18 @@ def test_explaining_changes_nothing_for_clusters_of_either_kind() -> None:
     engine.explain(key_of(line))
     engine.validate()
     assert engine.step(None, None, Policy(), START).actions.rows() == first
+
+
+def test_one_machine_more_is_what_a_parked_gang_is_told_it_lacks() -> None:
+    """At the instant of the last step: at the gang's next probe, minutes from now, its cluster's word is too old."""
+    gang = pods("c", 4, cpu=8, mem=1, same=RACK, group="g")
+    engine, policy = Engine(), Policy(park_after_cycles=1)
+    racks = [slot("a-0", rack="a", **EIGHT), *(slot(f"r-{n}", rack="r", **EIGHT) for n in range(3))]
+    change = DemandBatch(rollups=[counted("c", gang)])
+    engine.step(batch(*racks), change, policy, START, Conditions())
+    engine.step(None, change, policy, START + 10 * SECOND, Conditions())
+    [told] = [engine.explain(verdict.key, kinds=SUPPLY) for verdict in engine.latest.result.verdicts.rows()]
+    assert told.verdict.parked
+    assert isinstance(told.remedy, MoreSupply)
+    assert (told.remedy.count, told.remedy.domain) == (1, "r")
+    assert told.remedy_at == START + 10 * SECOND

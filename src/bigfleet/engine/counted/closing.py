@@ -20,7 +20,7 @@ def classes_with_more(before: NDArray[np.int64], after: NDArray[np.int64]) -> ND
     """By class whether it has more Idle, more Speculative or more Draining machines than before (P17)."""
     grew = after[:, _FREE] > 0
     grew[: len(before)] = after[: len(before), _FREE] > before[:, _FREE]
-    return grew.any(axis=1).astype(np.uint8)
+    return np.asarray(grew.any(axis=1), np.uint8)
 
 
 @kernel

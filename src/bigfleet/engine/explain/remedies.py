@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import DemandBatch, Ids, MachineBatch, Rollup, Shape
 from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.odd_rows import odd_amounts
-from bigfleet.engine.demand.rows import NO_TIME
+from bigfleet.engine.demand.rows import NO_TIME, PARKED
 from bigfleet.engine.explain.claims import Standing, entry_of_row, rows_of, rows_of_entry, standing_of
 from bigfleet.engine.explain.explanation import HigherPriority, MoreSupply, Remedy, RemedyKind, WithoutConstraint
 from bigfleet.engine.explain.supply import Offer, offers_for
@@ -102,11 +102,12 @@ class Case:
         self.rows = rows_of_entry(w, self.entry)
         self.at = self.result.now
         since = int(w.e.parked_since[self.entry])
-        age, every = (self.at - since) // policy.cycle_ns, policy.reprobe_every_cycles
-        # By its age (R3.8), not by its flag: one that machines of this very step kept from resting would rest in a
-        # trial, which does not bring them once more.
-        if since != NO_TIME and age >= policy.park_after_cycles and age % every != 0:
-            probe = (age // every + 1) * every
+        # A counted gang is woken by the machines of a trial (P17), and by another profile it is another gang; at its
+        # next probe its cluster's last word would be too old for anything.
+        counted = int(w.c.counted[self.cluster]) != 0
+        if int(w.e.flags[self.entry]) & PARKED and since != NO_TIME and not counted:
+            age = (self.at - since) // policy.cycle_ns
+            probe = (age // policy.reprobe_every_cycles + 1) * policy.reprobe_every_cycles
             self.at = since + probe * policy.cycle_ns
 
     @property

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.catalog import UNNAMED
 from bigfleet.engine.demand.rows import GANG, PLAIN
+from bigfleet.engine.fleet.cells import DRAINING, IDLE, SPECULATIVE
 from bigfleet.model.names import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
 from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.taint import tolerates
@@ -124,7 +125,25 @@ def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[s
         first += [catalog.texts.texts[text] for text in w.e.candidate[entry].tolist() if text >= 0]
         required = next((r for r in catalog.profiles[int(w.e.prof[entry])].requirements if r.key == key), None)
         texts += list(required.values) if required is not None else []
+        if not first:
+            # A counted gang's candidates are not kept: where most machines lie that it could use, it lacks least.
+            free = _free_by_domain(catalog.class_count, w, entry, column)
+            most = {catalog.domain_texts[number]: count for number, count in free.items()}
+            texts.sort(key=lambda text: -most.get(text, 0))
     return list(dict.fromkeys(first + texts))
+
+
+def _free_by_domain(classes: int, w: World, entry: int, column: int) -> dict[int, int]:
+    """Machines that are free or will be, of classes that match and hold some unit, by number of the domain."""
+    span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
+    fits = (w.k.alloc[:classes, None, :] >= w.parts.unit[span][None, :, :]).all(axis=2).any(axis=1)
+    good = fits & (w.match[int(w.p.con[w.e.prof[entry]]), :classes] != 0)
+    count = w.k.count[:classes][:, [IDLE, SPECULATIVE, DRAINING]].sum(axis=1)
+    found: dict[int, int] = {}
+    for cls in np.nonzero(good & (count > 0))[0].tolist():
+        domain = int(w.k.dom[cls, column])
+        found[domain] = found.get(domain, 0) + int(count[cls])
+    return found
 
 
 def _offer(result: StepResult, engine: Engine, entry: int, shape: Shape, key: str, domain: str) -> Offer:
