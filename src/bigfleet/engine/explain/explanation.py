@@ -134,8 +134,8 @@ Remedy = MoreSupply | HigherPriority | WithoutConstraint
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """One need's story after a step. `awaits_drain`: draining machines will answer all that is missing, nothing has to
-    change. `remedy` was tried at the instant `remedy_at`: the last step's, or the next probe of a group of sums that is parked. Without a
-    remedy, `exhausted` says whether everything was tried or the trials ran out."""
+    change. `remedy` was tried at the instant `remedy_at`: the last step's, or the next probe
+    of a parked group of sums. Without a remedy, `exhausted` says whether everything was tried or the trials ran out."""
 
     key: NeedKey
     verdict: Verdict
