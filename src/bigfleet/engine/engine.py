@@ -115,7 +115,6 @@ _NONE = np.zeros(0, np.int32)
 _NO_GAPS = np.zeros(0, np.int64)
 _NO_TURNS = np.zeros(0, np.int64)
 _NO_CLUSTERS = np.zeros(0, np.uint8)
-_NO_CLASSES = np.zeros(0, np.uint8)
 _NO_RANKS = np.zeros((4, 0), np.int64)
 
 
@@ -151,7 +150,7 @@ class Engine:
         self._giving = GivingBack()
         self._fresh = np.zeros(0, bool)
         # Classes of which this step's machines brought more that are free or will be (P17).
-        self._more = _NO_CLASSES
+        self._more = _NONE
 
     # ---- the step --------------------------------------------------------------------------------------------------
 
@@ -250,7 +249,7 @@ class Engine:
         self.demand.split()
         fleet.name(catalog.named_ids, now)
         fleet.advance(now)
-        self._more = _NO_CLASSES
+        self._more = _NONE
         if machines is not None and len(machines):
             # Not what the last step counted: classes may have been derived anew since.
             before = catalog.machines_by_class()

@@ -16,15 +16,15 @@ from bigfleet.engine.kernels.jit import I4, U1, inner, kernel
 _FREE = [IDLE, SPECULATIVE, DRAINING]
 
 
-def classes_with_more(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """By class whether it has more Idle, more Speculative or more Draining machines than before (P17)."""
+def classes_with_more(before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Classes that have more Idle, more Speculative or more Draining machines than before (P17)."""
     grew = after[:, _FREE] > 0
     grew[: len(before)] = after[: len(before), _FREE] > before[:, _FREE]
-    return np.asarray(grew.any(axis=1), np.uint8)
+    return np.nonzero(grew.any(axis=1))[0].astype(np.int32)
 
 
 @kernel
-def mark_parked(w: World, rules: Rules, clusters: int, more: U1) -> None:
+def mark_parked(w: World, rules: Rules, clusters: int, more: I4) -> None:
     """Which gangs of reporting clusters rest in this step; `more` are the classes that have more machines to offer."""
     for cluster in range(clusters):
         if w.c.counted[cluster] == 0 or w.c.gangs[cluster] == 0:
@@ -39,10 +39,10 @@ def mark_parked(w: World, rules: Rules, clusters: int, more: U1) -> None:
 
 
 @inner
-def _is_brought_some(w: World, entry: int, more: U1) -> bool:
+def _is_brought_some(w: World, entry: int, more: I4) -> bool:
     con = w.p.con[w.e.prof[entry]]
-    for cls in range(len(more)):
-        if more[cls] == 0 or w.match[con, cls] == 0:
+    for cls in more:
+        if w.match[con, cls] == 0:
             continue
         for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
             holds = True
