@@ -136,8 +136,8 @@ def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[s
 def _free_by_domain(classes: int, w: World, entry: int, column: int) -> dict[int, int]:
     """Machines that are free or will be, of classes that match and hold some unit, by number of the domain."""
     span = slice(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))
-    fits = (w.k.alloc[:classes, None, :] >= w.parts.unit[span][None, :, :]).all(axis=2).any(axis=1)
-    good = fits & (w.match[int(w.p.con[w.e.prof[entry]]), :classes] != 0)
+    holds = w.k.alloc[:classes, None, :] >= w.parts.unit[span][None, :, :]
+    good = np.any(np.all(holds, axis=2), axis=1) & (w.match[int(w.p.con[w.e.prof[entry]]), :classes] != 0)
     count = w.k.count[:classes][:, [IDLE, SPECULATIVE, DRAINING]].sum(axis=1)
     found: dict[int, int] = {}
     for cls in np.nonzero(good & (count > 0))[0].tolist():
