@@ -122,7 +122,8 @@ def _domains(engine: Engine, result: StepResult, entry: int, key: str) -> list[s
     if int(w.e.kind[entry]) == GANG:
         own = int(w.e.domain[entry])
         first = [catalog.domain_texts[own]] if own >= 0 else []
-        first += [catalog.texts.texts[text] for text in w.e.candidate[entry].tolist() if text >= 0]
+        if not w.c.counted[int(w.e.cluster[entry])]:
+            first += [catalog.texts.texts[text] for text in w.e.candidate[entry].tolist() if text >= 0]
         required = next((r for r in catalog.profiles[int(w.e.prof[entry])].requirements if r.key == key), None)
         texts += list(required.values) if required is not None else []
         if not first:
