@@ -106,6 +106,24 @@ def test_a_fleet_without_machines_is_told_as_such_and_not_as_a_resource_nobody_h
     assert words.why(need) == "no machine is known: providers have listed none"
 
 
+@judged
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (12, "none of the 12 machines that providers have listed is this shard's"),
+        (1, "the one machine that providers have listed is not this shard's"),
+    ],
+)
+def test_a_shard_that_owns_none_of_the_machines_it_knows_says_so(oracle: bool, listed: int, said: str) -> None:
+    world = World(config=test_config(domain=(("topology.kubernetes.io/zone", "elsewhere"),)), oracle=oracle)
+    world.provider.several(listed, "m")
+    world.operator("c").send(cpu("c", 2))
+    world.run(20)
+    need = told(world)
+    assert need.unmet_reason == int(UnmetReason.NO_MATCHING_SUPPLY)
+    assert words.why(need) == said
+
+
 def test_what_a_purchase_beat_is_told_with_why_it_was_not_to_be_had() -> None:
     world = World()
     world.provider.several(6, "cheap", S.SPECULATIVE, type="cheap", price=0.1)

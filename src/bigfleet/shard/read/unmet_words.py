@@ -42,7 +42,7 @@ class UnmetWords:
         if verdict.satisfied:
             return ""
         if verdict.reason in _NONE_THERE and not published.machines:
-            return "no machine is known: providers have listed none"
+            return _none_owned(sum(each.machines for each in published.providers))
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
             return ""
         return self._that_failed(verdict, profile) or self._taken_by_overhead(verdict, profile)
@@ -85,6 +85,15 @@ class UnmetWords:
         why = "; ".join(error for error, _ in errors.most_common(_ERRORS))
         are = "has" if len(fit) == 1 else "have"
         return f"{len(fit)} that would fit {are} failed{f': {why}' if why else ''}"
+
+
+def _none_owned(listed: int) -> str:
+    """Of a shard without a machine: whether there are none at all, or none of its own."""
+    if listed == 0:
+        return "no machine is known: providers have listed none"
+    if listed == 1:
+        return "the one machine that providers have listed is not this shard's"
+    return f"none of the {listed:,} machines that providers have listed is this shard's"
 
 
 def _spoken(amounts: Resources, names: list[str]) -> str:
