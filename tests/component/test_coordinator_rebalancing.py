@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.core.records import Phase
@@ -84,6 +87,36 @@ async def test_idle_machines_go_from_a_shard_that_has_them_to_one_that_is_short(
         assert [each.phase for each in asked.tables.transfers.values()] == [Phase.ADOPTED]
 
 
+def moves(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """What a person reads of machines that change shards."""
+    asked = ("event", "transfer", "donor", "recipient", "kind", "count", "demand")
+    told = [line for line in lines if line["event"].startswith("transfer ") and line["log_level"] == "info"]
+    return [tuple(str(line[name]) for name in asked) for line in told]
+
+
+async def test_a_person_reads_of_every_transfer_when_it_is_decided_and_when_it_ends(tmp_path: Path) -> None:
+    lines: list[MutableMapping[str, Any]]
+    at_once = Policy(after=0, preempt_after=0, settle=0, cooldown=0, retry=1)
+    async with coordinator(tmp_path, policy=at_once) as asked:
+        needy, rich = peers(asked, "needy", "rich")
+        with structlog.testing.capture_logs() as lines:
+            for given in (("m0", "m1"), ()):
+                await needy.obey(providers=["p"], shortfalls=[short()])
+                await rich.obey(providers=["p"], summary=has(20))
+                await plan(asked)
+                (instruction,) = (await rich.obey(providers=["p"], summary=has(20))).instructions
+                rich.ack(instruction.instruction_id, *given)
+                await rich.obey(providers=["p"], summary=has(20))
+                for _ in range(3):
+                    await needy.obey(providers=["p"])
+    demand = "units of 3 vCPU at priority 100 (profile fp)"
+    first, arrived, second, ended = moves(lines)
+    assert first == ("transfer decided", "1.1", "rich", "needy", "idle", "3", f"3 {demand}")
+    assert arrived[:6] == ("transfer ended: the machines are the recipient's", "1.1", "rich", "needy", "idle", "2")
+    assert second[:2] == ("transfer decided", "1.2")
+    assert ended[:2] == ("transfer ended: the donor had nothing to give", "1.2")
+
+
 async def test_slots_follow_when_nothing_is_idle_and_the_quota_goes_along(tmp_path: Path) -> None:
     async with coordinator(tmp_path, policy=EAGER) as asked:
         needy, rich = peers(asked, "needy", "rich")
@@ -117,7 +150,10 @@ async def test_drains_come_last_and_what_they_free_is_transferred_by_name(tmp_pa
         wanted = short(units=2, priority=1000)
         await needy.obey(shortfalls=[wanted])
         await full.obey(summary=has(0, bound=30))
-        await plan(asked)
+        with structlog.testing.capture_logs() as lines:
+            await plan(asked)
+        (line,) = [each for each in lines if each["event"] == "drain decided"]
+        assert (line["donor"], line["recipient"], line["count"]) == ("full", "needy", 2)
         (instruction,) = (await full.obey(summary=has(0, bound=30))).instructions
         drain = instruction.cross_shard_drain
         assert (drain.preemptor_priority, drain.selector.instance_type) == (1000, "small")

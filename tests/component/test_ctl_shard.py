@@ -46,7 +46,8 @@ async def test_a_person_can_follow_a_need_from_the_table_to_the_remedy(fleet: As
         machines = await told(fleet, "machines", "--instance-type", "told.x", "--state", "configured")
         assert [view["machine"]["cluster"] for view in machines] == ["told-1", "told-1"]
         name = machines[0]["machine"]["id"]
-        assert "2 vCPU, 8 GiB" in await ctl(fleet, "machines", "--machine", name)
+        listed = await ctl(fleet, "machines", "--machine", name)
+        assert "2 vCPU, 8 GiB" in listed and "OWNER" in listed and "this shard" in listed
 
         actions = await told(fleet, "actions", "--machine", name, "--kind", "bootstrap")
         assert [action["outcome"] for action in actions] == ["success"]

@@ -255,10 +255,17 @@ class Trial:
 # ------------------------------------------------------------------------------------------------------- all questions
 
 
-def rank(shape: PodShape) -> tuple[int, int, int, int]:
+def rank(shape: PodShape) -> tuple[int, int, bool, int, int]:
     amounts = dict(shape.requests.items())
     cpu, memory = amounts.pop("cpu", 0), amounts.pop("memory", 0)
-    return -shape.profile.priority, -sum(amounts.values()), -cpu, -memory
+    return -shape.profile.priority, -sum(amounts.values()), not wants_a_node_each(shape), -cpu, -memory
+
+
+def wants_a_node_each(shape: PodShape) -> bool:
+    """Whether no two such pods can share a node."""
+    if shape.ports:
+        return True
+    return any(t.topology_key == "kubernetes.io/hostname" and term_selects(t, shape) for t in shape.anti_affinity)
 
 
 def home_of(world: World, group: str) -> str | None:

@@ -67,6 +67,9 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
             "return r.closing[row] != 0 or r.open_version[row] != NEVER",
         ),
     ),
+    "room counted twice": (
+        Edit(reports, "is_coming", "return row < 0 or not is_counted_on(r, s, row)", "return True"),
+    ),
     "move without overlap price": (Edit(other_room, "weigh_moves", "- reclamation - overlap", "- reclamation"),),
     "refusal ignored": (Edit(giving.GivingBack, "begin", "(standing.drain_rests, REST_DRAIN)", "(set(), REST_DRAIN)"),),
     "spread by machines": (Edit(buying, "buy", "+= b.s.units[0] * times", "+= times"),),

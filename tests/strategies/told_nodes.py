@@ -12,7 +12,7 @@ from bigfleet.engine.engine import Engine
 from bigfleet.engine.nodes.nodes import Nodes
 from bigfleet.engine.nodes.reports import EMPTY, READY, REMOVABLE, STAYS
 from bigfleet.engine.nodes.sessions import NEVER
-from tests.oracle.placement.reports import is_seen
+from tests.oracle.placement.reports import is_counted_on, is_seen
 from tests.oracle.placement.worth import Worth, kind_of
 from tests.oracle.supply import CONFIGURED, CONFIGURING, CREATING
 
@@ -144,8 +144,10 @@ def _is_coming(unit: Unit, oracle: Oracle) -> bool:
     cluster = oracle.demand.clusters.get(unit.cluster)
     if cluster is None or not cluster.reporting:
         return False
-    if unit.state in (CREATING, CONFIGURING):
+    if unit.state == CREATING:
         return True
+    if unit.state == CONFIGURING:
+        return not is_counted_on(unit, oracle.demand)
     if unit.state != CONFIGURED:
         return False
     return unit.ready_since is None or (unit.open_version is not None and not is_seen(unit, oracle.demand))

@@ -23,7 +23,11 @@ SUBCOMMANDS = (
     Subcommand(
         "explain", "bigfleet.cli.ctl.explaining:explain", "Why a need got what it got, and what would satisfy it."
     ),
-    Subcommand("machines", "bigfleet.cli.ctl.reading:machines", "A shard's machines: state, owner, what they serve."),
+    Subcommand(
+        "machines",
+        "bigfleet.cli.ctl.reading:machines",
+        "Machines a shard knows: state, whether they are its own, what they serve.",
+    ),
     Subcommand("story", "bigfleet.cli.ctl.reading:story", "The recent history of one machine."),
     Subcommand("actions", "bigfleet.cli.ctl.reading:actions", "What a shard did and does, newest first."),
     Subcommand("rails", "bigfleet.cli.ctl.rails:rails", "Read or flip a shard's kill switch and dry run."),

@@ -7,6 +7,7 @@ imported here but typer and the leaf that refusals come from.
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -126,6 +127,7 @@ def run(app: typer.Typer, *, prog: str, extra: str = "") -> None:
 
     `extra` is what the whole program needs beyond the base.
     """
+    _escape_what_cannot_be_said()
     try:
         app(prog_name=prog)
     except ModuleNotFoundError as error:
@@ -138,6 +140,13 @@ def run(app: typer.Typer, *, prog: str, extra: str = "") -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror or error}", exit_code(error))
+
+
+def _escape_what_cannot_be_said() -> None:
+    """An arrow on a terminal of Latin-1 is printed as its escape: the rest of the answer must not be lost to it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def leave(code: int) -> NoReturn:

@@ -5,6 +5,7 @@ may come from different records. Output is written in one piece: a reader that c
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -54,13 +55,14 @@ def print_records(records: Sequence[Mapping[str, Any]], output: Output) -> None:
 
 
 def print_data(value: object, output: Output) -> None:
-    """Exact values for programs."""
-    text = json.dumps(value, indent=2, default=str, ensure_ascii=False)
+    """Exact values for programs, in the escapes of the format where the output's encoding may not have a letter."""
+    unicode = (sys.stdout.encoding or "utf-8").lower().replace("-", "").startswith("utf")
+    text = json.dumps(value, indent=2, default=str, ensure_ascii=not unicode)
     if output is Output.YAML:
         # Imported late: only this form needs it.
         import yaml
 
-        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
+        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=unicode, width=120).rstrip("\n")
     typer.echo(text)
 
 

@@ -102,10 +102,6 @@ SOURCES = {
 }
 
 
-# The beginning of a loss to what the cluster runs on every node.
-_OVERHEAD = "holds a unit, but not beside"
-
-
 def amounts(resources: Mapping[str, str]) -> str:
     return spoken_amounts(resources) or "-"
 
@@ -159,9 +155,9 @@ def unmet_reason(code: int) -> str:
 def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     """What to say where no change was found that would satisfy a need."""
     search = explanation.search
-    if any(each.reason.startswith(_OVERHEAD) for each in explanation.lost):
+    if any(each.beside_overhead for each in explanation.lost):
         return "machines with room for a unit beside what its cluster runs on every node, or less of that"
-    if "have failed" in explanation.need.detail or "has failed" in explanation.need.detail:
+    if explanation.need.failed_machines:
         return "repair what has failed, or more machines that match"
     if search == shardread_pb2.REMEDY_SEARCH_DRAINING or explanation.need.unmet_reason not in REMEDIES:
         said = SEARCHES.get(search, SEARCHES[shardread_pb2.REMEDY_SEARCH_UNSPECIFIED])

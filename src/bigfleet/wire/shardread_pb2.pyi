@@ -249,6 +249,7 @@ class NeedView(_message.Message):
     SOLD_OUT_FIELD_NUMBER: _builtins.int
     BARRED_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    FAILED_MACHINES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     arrival_unix_nanos: _builtins.int
     profile_fingerprint: _builtins.str
@@ -264,6 +265,8 @@ class NeedView(_message.Message):
     unmet_reason: Global___UnmetReason.ValueType
     detail: _builtins.str
     """what more is known of unmet_reason than its code says, in words"""
+    failed_machines: _builtins.int
+    """machines of this shard that would serve it and have failed"""
     @_builtins.property
     def need(self) -> _capacity_pb2.CapacityNeed: ...
     @_builtins.property
@@ -315,10 +318,11 @@ class NeedView(_message.Message):
         sold_out: _abc.Iterable[_builtins.str] | None = ...,
         barred: _abc.Iterable[_builtins.str] | None = ...,
         detail: _builtins.str = ...,
+        failed_machines: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["matching_supply", b"matching_supply", "need", b"need", "preemption", b"preemption", "residual_deficit", b"residual_deficit", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "barred", b"barred", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "detail", b"detail", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "barred", b"barred", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "detail", b"detail", "failed_machines", b"failed_machines", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -932,6 +936,7 @@ class LostCandidate(_message.Message):
     WINNER_FINGERPRINT_FIELD_NUMBER: _builtins.int
     WINNER_GROUP_FIELD_NUMBER: _builtins.int
     WINNER_PRIORITY_FIELD_NUMBER: _builtins.int
+    BESIDE_OVERHEAD_FIELD_NUMBER: _builtins.int
     instance_type: _builtins.str
     zone: _builtins.str
     capacity_type: _provider_pb2.CapacityType.ValueType
@@ -944,6 +949,8 @@ class LostCandidate(_message.Message):
     winner_fingerprint: _builtins.str
     winner_group: _builtins.str
     winner_priority: _builtins.int
+    beside_overhead: _builtins.bool
+    """holds a unit, but not beside what the cluster runs on every node"""
     def __init__(
         self,
         *,
@@ -958,10 +965,11 @@ class LostCandidate(_message.Message):
         winner_fingerprint: _builtins.str = ...,
         winner_group: _builtins.str = ...,
         winner_priority: _builtins.int = ...,
+        beside_overhead: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_type", b"capacity_type", "count", b"count", "effective_cost_per_hour", b"effective_cost_per_hour", "instance_type", b"instance_type", "reason", b"reason", "state", b"state", "winner_cluster_id", b"winner_cluster_id", "winner_fingerprint", b"winner_fingerprint", "winner_group", b"winner_group", "winner_priority", b"winner_priority", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside_overhead", b"beside_overhead", "capacity_type", b"capacity_type", "count", b"count", "effective_cost_per_hour", b"effective_cost_per_hour", "instance_type", b"instance_type", "reason", b"reason", "state", b"state", "winner_cluster_id", b"winner_cluster_id", "winner_fingerprint", b"winner_fingerprint", "winner_group", b"winner_group", "winner_priority", b"winner_priority", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

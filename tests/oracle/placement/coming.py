@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.oracle.placement.lots import NAMED, UNNAMED, Book, Lot
 from tests.oracle.placement.needs import COMING
-from tests.oracle.placement.reports import is_seen
+from tests.oracle.placement.reports import is_counted_on, is_seen
 from tests.oracle.placement.worth import fits
 from tests.oracle.supply import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE, Unit
 
@@ -67,8 +67,10 @@ def _is_coming(unit: Unit, demand: Demand) -> bool:
     cluster = demand.clusters.get(unit.cluster)
     if cluster is None or not cluster.reporting:
         return False
-    if unit.state in (CREATING, CONFIGURING):
+    if unit.state == CREATING:
         return True
+    if unit.state == CONFIGURING:
+        return not is_counted_on(unit, demand)
     if unit.state != CONFIGURED:
         return False
     return unit.ready_since is None or (unit.open_version is not None and not is_seen(unit, demand))

@@ -69,12 +69,16 @@ def receive_reports(machines: dict[str, Unit], batch: NodeBatch, now: int, rejec
             unit.open_version = min(before, report.mirror_version)
 
 
-def is_seen(unit: Unit, demand: Demand) -> bool:
+def is_counted_on(unit: Unit, demand: Demand) -> bool:
     """Whether the cluster's last roll-up already counts on this node."""
     cluster = demand.clusters.get(unit.cluster)
-    if cluster is None or unit.state != CONFIGURED or unit.open_version is None or cluster.seen_version is None:
+    if cluster is None or unit.open_version is None or cluster.seen_version is None:
         return False
     return cluster.reporting and cluster.seen_version >= unit.open_version
+
+
+def is_seen(unit: Unit, demand: Demand) -> bool:
+    return unit.state == CONFIGURED and is_counted_on(unit, demand)
 
 
 def _report(batch: NodeBatch, index: int) -> Report:

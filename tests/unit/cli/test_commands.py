@@ -1,5 +1,6 @@
 """Subcommands are loaded when typed; a missing extra is answered with the command that installs it."""
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -72,3 +73,12 @@ def test_an_extra_missed_while_running_is_named_too(
     assert invoke(monkeypatch, rows, "late", "ada") == 1
     assert capsys.readouterr().err == "error: `tool late` needs absent_library: pip install 'bigfleet[shard]'\n"
     assert invoke(monkeypatch, rows, "late", "--help") == 0
+
+
+def test_a_letter_the_output_cannot_say_does_not_cost_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "greeting", sys.modules[__name__])
+    said = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(said, encoding="latin-1"))
+    assert invoke(monkeypatch, [Subcommand("greet", "greeting", "Says hello.")], "greet", "adé → bob") == 0
+    sys.stdout.flush()
+    assert said.getvalue() == "hello adé ".encode("latin-1") + rb"\u2192 bob" + b"\n"

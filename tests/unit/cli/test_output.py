@@ -1,6 +1,8 @@
 """What commands print: one record, three forms; exact for programs, plain for people."""
 
+import io
 import json
+import sys
 
 import pytest
 import yaml
@@ -22,6 +24,22 @@ def test_programs_read_back_exactly_what_was_there(
     assert read(capsys.readouterr().out) == [RECORD, RECORD]
     print_records([], output)
     assert read(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(("output", "read"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_programs_read_it_back_whatever_the_encoding_can_say(
+    output: Output,
+    read,  # type: ignore[no-untyped-def]
+    encoding: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(said, encoding=encoding, errors="backslashreplace"))
+    record = {"name": "é → \N{ROCKET}"}
+    print_record(record, output)
+    sys.stdout.flush()
+    assert read(said.getvalue().decode(encoding)) == record
 
 
 def test_yaml_keeps_the_order_and_the_letters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from bigfleet.cli import words
 from bigfleet.cli.ctl.explaining import folded
+from bigfleet.cli.ctl.reading import machine_row
 from bigfleet.engine.batches import Shape
 from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import Reason
@@ -191,3 +192,10 @@ def test_what_is_sold_out_is_told_beside_the_need() -> None:
     assert said == ["m.large in a of p, tried again in 60s"]
     served = shardread_pb2.NeedView(satisfied=True, sold_out=said)
     assert words.why(served) == "sold out: m.large in a of p, tried again in 60s"
+
+
+def test_a_machine_of_another_shard_is_told_from_ones_own() -> None:
+    view = shardread_pb2.MachineView(machine=provider_pb2.Machine(id="m", state=provider_pb2.MACHINE_STATE_IDLE))
+    assert machine_row(view)["OWNER"] == ""
+    view.owned = True
+    assert machine_row(view)["OWNER"] == "this shard"

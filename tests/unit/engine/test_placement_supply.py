@@ -14,6 +14,7 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.taint import Toleration
 from tests.oracle.implementations import BOTH
 from tests.strategies.builders import (
+    CONFIGURING,
     CREATING,
     DRAINING,
     ON_DEMAND,
@@ -314,6 +315,19 @@ def test_a_configured_node_is_coming_until_a_roll_up_has_seen_it(make: Any) -> N
     assert steps(here, spare, rows=[row], version=3).actions == []
     assert steps(nodes=[node("m", version=5)], rows=[row], version=4, after=1).actions == []
     assert did(steps(rows=[row], version=5, after=1), P) == ["s0"]
+
+
+@BOTH
+def test_a_node_whose_room_the_rows_know_serves_nobody_twice_though_its_provider_is_not_done(make: Any) -> None:
+    steps = Steps(make)
+    row = pods("c", 2, stranded=1, cpu=5, mem=1)
+    here = machine("m", CONFIGURING, "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    spare = offers(1, "s", cpu=8, mem=8, price=0.4)
+    assert steps(here, spare, rows=[row], version=3).actions == [], "on its way"
+    assert steps(nodes=[node("m", version=5)], rows=[row], version=4, after=1).actions == [], "and not in the rows yet"
+    assert did(steps(rows=[row], version=5, after=1), P) == ["s0"], "one has room there; the other is without"
+    kept = steps(nodes=[node("m", ready=False, version=6)], rows=[row], version=6, after=1)
+    assert (kept.actions, verdict(kept, row).units.coming) == ([], 1), "not ready after all"
 
 
 @BOTH

@@ -102,6 +102,35 @@ def test_released_machines_are_given_up_and_the_answer_repeats_also_after_a_rest
     assert world.owned() == {"m0", "m1"}
 
 
+def told(world: World, machine: str) -> list[str]:
+    """What a person reads of whose a machine is."""
+    lines = [line.text for line in world.core.state.stories.of(machine)]
+    return [text for text in lines if "given up" in text or "this shard's" in text]
+
+
+def test_the_story_of_a_machine_names_the_shard_it_went_to_and_the_one_it_came_from() -> None:
+    world = fleet()
+    world.provider.add("theirs", labels={"topology.bigfleet/rack": "r"})
+    coordinator = Coordinator(world)
+    world.run(5)
+    coordinator.propose("1.7")
+    (gone, *_) = coordinator.ask("1.7", count=1).machines
+    assert told(world, gone)[-1] == "given up: to other, whose demand lacks machines (transfer 1.7)"
+    coordinator.released("1.7", (gone,))
+    assert len([line for line in told(world, gone) if "given up" in line]) == 1, "told once"
+    coordinator.transfers["1.9"] = TableTransfer("1.9", Phase.RELEASED, "other", ME, "p", (gone,))
+    del coordinator.transfers["1.7"]
+    coordinator.table()
+    assert told(world, gone)[-1] == "now this shard's: demand here lacked machines, and other gave it (transfer 1.9)"
+    coordinator.propose("2.1")
+    assert gone in coordinator.ask("2.1", gone).machines
+    coordinator.call_off("2.1")
+    assert told(world, gone)[-1] == "now this shard's again: its transfer was called off"
+    domain = ("topology.bigfleet/rack", "r", "neighbour")
+    world.told(table=OwnershipTable(1, coordinator.version + 1, ME, domains=(domain,)))
+    assert told(world, "theirs")[-1] == "given up: neighbour's by the coordinator's table"
+
+
 def test_a_released_transfer_that_is_called_off_gives_the_machines_back() -> None:
     world = fleet()
     coordinator = Coordinator(world)

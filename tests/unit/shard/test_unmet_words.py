@@ -7,6 +7,7 @@ import pytest
 from bigfleet.cli import words
 from bigfleet.engine.results import UnmetReason
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.read.explaining import rendered
 from bigfleet.shard.read.service import need_of
 from bigfleet.wire import shardread_pb2
 from tests.strategies.builders import need, rollup
@@ -70,6 +71,7 @@ def test_machines_that_would_fit_and_have_failed_are_counted_with_their_error(or
     assert need.unmet_reason == int(UnmetReason.SUPPLY_BACKED_OFF)
     assert need.detail == "4 that would fit have failed: pods remain after the grace"
     assert words.why(need) == need.detail
+    assert need.failed_machines == 4
 
 
 @judged
@@ -84,6 +86,38 @@ def test_what_the_cluster_runs_on_every_node_is_told_where_it_leaves_no_room(ora
     view = told(world)
     assert view.detail.startswith("m.16 would hold it, but not beside what its cluster runs on every node")
     assert view.detail.endswith("15.5 vCPU of 16 vCPU less 1 vCPU")
+
+
+def remedy(world: World, reworded: str) -> str:
+    """What a person is told to do about the one need, whatever words the shard chose for what is the case."""
+    (verdict,) = world.results[-1].verdicts.rows()
+    need = need_of(world.core, verdict)
+    made = rendered(world.engine.explain(verdict.key, kinds=()), world.core.published, need)
+    need.detail = reworded
+    for each in made.lost:
+        each.reason = reworded
+    made.need.CopyFrom(need)
+    return words.without_remedy(made)
+
+
+def test_what_to_do_about_failures_and_overhead_hangs_on_no_wording() -> None:
+    broken = World(oracle=False)
+    broken.provider.add("i", S.FAILED).error = "drain: no"
+    broken.operator("c").send(cpu("c", 2))
+    broken.run(20)
+    assert remedy(broken, "something else") == "repair what has failed, or more machines that match"
+    tight = World(oracle=False)
+    tight.provider.several(4, "s", S.SPECULATIVE, type="m.16", size={"cpu": 16000})
+    operator = tight.operator("c")
+    operator.rollup = rollup("c", need("c", 1, cpu=15.5), overhead={"cpu": 1000})
+    operator.report()
+    tight.run(60)
+    assert remedy(tight, "something else").startswith("machines with room for a unit beside what its cluster runs")
+    small = World(oracle=False)
+    small.provider.several(1, "s", S.SPECULATIVE, size={"cpu": 100})
+    small.operator("c").send(cpu("c", 2))
+    small.run(20)
+    assert remedy(small, "4 that would fit have failed") == "no single change would satisfy it: all were tried"
 
 
 @judged
@@ -104,6 +138,24 @@ def test_a_fleet_without_machines_is_told_as_such_and_not_as_a_resource_nobody_h
     need = told(world)
     assert need.unmet_reason == int(UnmetReason.NO_MATCHING_SUPPLY)
     assert words.why(need) == "no machine is known: providers have listed none"
+
+
+@judged
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (12, "none of the 12 machines that providers have listed is this shard's"),
+        (1, "the one machine that providers have listed is not this shard's"),
+    ],
+)
+def test_a_shard_that_owns_none_of_the_machines_it_knows_says_so(oracle: bool, listed: int, said: str) -> None:
+    world = World(config=test_config(domain=(("topology.kubernetes.io/zone", "elsewhere"),)), oracle=oracle)
+    world.provider.several(listed, "m")
+    world.operator("c").send(cpu("c", 2))
+    world.run(20)
+    need = told(world)
+    assert need.unmet_reason == int(UnmetReason.NO_MATCHING_SUPPLY)
+    assert words.why(need) == said
 
 
 def test_what_a_purchase_beat_is_told_with_why_it_was_not_to_be_had() -> None:

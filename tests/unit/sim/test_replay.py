@@ -121,6 +121,13 @@ def test_an_instance_type_alone_means_what_is_paid_by_the_hour(tmp_path: Path) -
         ("submit,", "when,", "jobs.csv:1: has no column 'submit' for arrival; name one of its own: when, run"),
         ("ram,", "memory,", "jobs.csv:1: has no column 'ram' for memory"),
         ("Team A,3", '"Team A,3', "not CSV"),
+        (
+            "ram,gpus",
+            "ram,cores,gpus",
+            "jobs.csv:1: has 2 columns 'cores', and the map reads one; rename all but the one it means",
+        ),
+        ("Team A,3", "Team A", "jobs.csv:2: has 7 cells, but the header has 8 columns; give one for each, empty where"),
+        ("Team A,3", "Team A,3,,x", "jobs.csv:2: has 10 cells, but the header has 8 columns; give one for each"),
     ],
 )
 def test_a_bad_cell_is_named_with_its_line(tmp_path: Path, old: str, new: str, complaint: str) -> None:
@@ -230,8 +237,85 @@ def test_time_columns_say_their_units_too(tmp_path: Path) -> None:
     [history] = replay_csv(*files(tmp_path, csv, mapping)).workloads
     assert isinstance(history, Trace)
     assert [(job.arrival, job.duration) for job in history.jobs] == [(0, 2 * HOUR), (MINUTE, HOUR // 2)]
-    with pytest.raises(DocumentError, match=r"columns.arrival is 'submit_ms', which says ms, but time_unit is h"):
-        replay_csv(*files(tmp_path, csv, "time_unit: h\n" + mapping))
+    [history] = replay_csv(*files(tmp_path, csv, "time_unit: h\n" + mapping)).workloads
+    assert isinstance(history, Trace)
+    assert [job.arrival for job in history.jobs] == [0, MINUTE], "the unit of durations is none of a moment's"
+    with pytest.raises(DocumentError, match=r"columns.arrival is 'submit_ms', which says ms, but moment_unit is h"):
+        replay_csv(*files(tmp_path, csv, "moment_unit: h\n" + mapping))
+
+
+def test_cells_and_columns_nobody_reads_are_no_mistake(tmp_path: Path) -> None:
+    csv = CSV.replace("Team A,3\n", "Team A,3,,\n").replace("Team B,\n", "Team B,\n\n")
+    assert replay_csv(*files(tmp_path, csv)) == replay_csv(*files(tmp_path))
+    noted = "\n".join(line + (",note,note" if line.startswith("submit") else ",x,y") for line in CSV.splitlines())
+    assert replay_csv(*files(tmp_path, noted)) == replay_csv(*files(tmp_path))
+
+
+def test_arrivals_are_as_far_apart_as_the_file_says_to_the_nanosecond(tmp_path: Path) -> None:
+    """Two jobs an hour apart cost two hours and a bit, however their clock counts, not a thousand hours."""
+    for unit, per_second in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        csv = f"arrival,cpu\n{1772438400 * per_second},1\n{1772442000 * per_second},1\n"
+        assert [job.arrival for job in jobs_of(tmp_path, csv, moment_unit=unit)] == [0, HOUR]
+    dust = "arrival,cpu\n1772438400.123456789,1\n1772438401.123456789,1\n"
+    assert [job.arrival for job in jobs_of(tmp_path, dust)] == [0, SECOND]
+    dates = "arrival,cpu\n2026-03-02T08:00:00.1,1\n2026-03-02T08:00:00.3,1\n2026-03-02T08:00:00.7,1\n"
+    assert [job.arrival for job in jobs_of(tmp_path, dates)] == [0, SECOND // 5, 3 * SECOND // 5]
+
+
+@pytest.mark.parametrize(
+    ("csv", "changes", "complaint"),
+    [
+        (
+            "arrival,cpu\n1772438400000,1\n",
+            {},
+            "jobs.csv:2: arrival is '1772438400000'; give moment_unit, one of ns, us, ms, s, m, h: as s it is",
+        ),
+        (
+            "arrival,cpu\n1772438400,1\n1772442000000,1\n",
+            {},
+            "jobs.csv:3: arrival is '1772442000000'; give moment_unit, one of",
+        ),
+        (
+            "arrival,cpu\n1772438400,1\n1772438401,1\n1772442000000,1\n",
+            {"moment_unit": "s"},
+            "jobs.csv:4: the arrivals of lines 2 and 4 are 56,147 years apart; give moments of one unit (`moment_unit`",
+        ),
+        (
+            "arrival,cpu\n1772438400000,1\n1772442000,1\n",
+            {"moment_unit": "ms"},
+            "jobs.csv:3: the arrivals of lines 3 and 2 are 56 years apart",
+        ),
+        (
+            "arrival,end,cpu\n1772438400000,1772442000,1\n",
+            {"moment_unit": "ms"},
+            "jobs.csv:2: end is '1772442000'; give a moment that is not before the row's start",
+        ),
+        (
+            "arrival,end,cpu\n1772438400,1772442000000,1\n",
+            {"moment_unit": "s"},
+            "jobs.csv:2: end is '1772442000000'; give a moment within ten years of the row's start",
+        ),
+        (
+            "arrival,duration,cpu\n1772438400,60,1\n1772442000,60,1\n",
+            {"time_unit": "m"},
+            "jobs.csv:2: columns.arrival is 'arrival', and nothing says what its numbers are in: time_unit (m) is that "
+            "of durations; give moment_unit: one of ns, us, ms, s, m, h",
+        ),
+    ],
+)
+def test_moments_whose_unit_nobody_said_or_that_mix_two_are_refused(
+    tmp_path: Path, csv: str, changes: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(DocumentError) as caught:
+        jobs_of(tmp_path, csv, **changes)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_moments_and_durations_have_units_of_their_own(tmp_path: Path) -> None:
+    csv = "arrival,duration,cpu\n1772438400,60,1\n1772442000,90,1\n"
+    jobs = jobs_of(tmp_path, csv, time_unit="m", moment_unit="s")
+    assert [(job.arrival, job.duration) for job in jobs] == [(0, HOUR), (HOUR, 90 * MINUTE)]
 
 
 def jobs_of(folder: Path, csv: str, **changes: str) -> list[TraceJob]:

@@ -180,6 +180,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("NeedView", 1010): "sold_out",
         ("NeedView", 1011): "barred",
         ("NeedView", 1012): "detail",
+        ("NeedView", 1013): "failed_machines",
         ("Machine", 1001): "interruption_at_unix_nanos",
         ("ShardSummary", 1001): "dollars_per_hour",
         ("NeedView", 1000): "units",

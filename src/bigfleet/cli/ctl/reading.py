@@ -73,7 +73,11 @@ def machines(
     machine: Annotated[str, typer.Option("--machine", help="Only this machine.")] = "",
     limit: Limit = 0,
 ) -> None:
-    """List a shard's machines in order of provider and id."""
+    """List the machines a shard knows, in order of provider and id.
+
+    OWNER is this shard for those it may act on, and - for the others its providers list: machines of other shards, or
+    of nobody yet.
+    """
     request = shardread_pb2.ListMachinesRequest(
         states=[_named(_STATES, word, "--state") for word in state or ()],
         cluster_id=cluster,
@@ -87,7 +91,7 @@ def machines(
     found = [view for page in pages for view in page.machines]
     if machine and not found and not (state or cluster or instance_type or zone or provider):
         raise NotFoundError(f"machine {machine!r} is not known to this shard")
-    print_records(_rows(found, _machine_row, caller.output), caller.output)
+    print_records(_rows(found, machine_row, caller.output), caller.output)
 
 
 # Filters as `machines` has them: options are declared where they are offered, and each goes into another request.
@@ -181,11 +185,12 @@ def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
     }
 
 
-def _machine_row(view: shardread_pb2.MachineView) -> dict[str, Any]:
+def machine_row(view: shardread_pb2.MachineView) -> dict[str, Any]:
     machine = view.machine
     return {
         "MACHINE": view.machine_id or machine.id,
         "STATE": MachineState(machine.state).label,
+        "OWNER": "this shard" if view.owned else "",
         "CLUSTER": machine.cluster,
         "NODE": view.node_name,
         "TYPE": machine.instance_type,

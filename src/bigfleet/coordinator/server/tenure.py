@@ -20,6 +20,7 @@ from bigfleet.coordinator.core.state import Applied, State
 from bigfleet.coordinator.server.answers import Answers
 from bigfleet.coordinator.server.codec import report_of, standing_of
 from bigfleet.coordinator.server.committer import Committer
+from bigfleet.coordinator.server.telling import tell_drain, tell_transfer, transfer_of
 from bigfleet.coordinator.snapshots.document import Snapshot, snapshot_of
 from bigfleet.wire import coordinator_pb2
 
@@ -137,13 +138,18 @@ class Tenure:
         self._metrics.count("moves_total", "preempt", len(made.drains))
         for transfer in made.transfers:
             self._metrics.count("moves_total", "slots" if transfer.speculative else "idle")
+        for drain in made.drains:
+            tell_drain(self.state.tables, drain)
         await self._all(self.leader.concluded(made, now), now)
         await self._all(self.leader.slices(standings, now), now)
 
     async def _all(self, commands: Iterable[do.Command], now: int) -> None:
         for command in commands:
+            transfer = transfer_of(self.state.tables, command)
             try:
-                await self.committer.submit(command)
+                applied = await self.committer.submit(command)
+                if transfer is not None and applied.rows:
+                    tell_transfer(self.state.tables, command, transfer)
             except Refused as refusal:
                 log.warning("command refused", command=type(command).__name__, err=str(refusal))
                 await self._all(self.leader.refused(command, now), now)

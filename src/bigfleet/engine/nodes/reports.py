@@ -89,16 +89,21 @@ def row_of(r: Reports, slot: int) -> int:
 
 
 @inner
-def is_seen(r: Reports, s: Sessions, slots: Slots, row: int) -> bool:
+def is_counted_on(r: Reports, s: Sessions, row: int) -> bool:
     """Whether the last roll-up of the node's cluster already counts on it (P5)."""
     cluster = r.cluster[row]
     return bool(
-        slots.state[r.slot[row]] == CONFIGURED
-        and r.open_version[row] != NEVER
+        r.open_version[row] != NEVER
         and s.reporting[cluster] != 0
         and s.seen_version[cluster] != NEVER
         and s.seen_version[cluster] >= r.open_version[row]
     )
+
+
+@inner
+def is_seen(r: Reports, s: Sessions, slots: Slots, row: int) -> bool:
+    """Counted on and Configured (P5)."""
+    return bool(slots.state[r.slot[row]] == CONFIGURED and is_counted_on(r, s, row))
 
 
 @kernel
@@ -117,11 +122,13 @@ def is_coming(r: Reports, s: Sessions, slots: Slots, slot: int) -> bool:
         return bool(state == CREATING)
     if s.reporting[cluster] == 0:
         return False
-    if state == CREATING or state == CONFIGURING:
+    if state == CREATING:
         return True
+    row = row_of(r, slot)
+    if state == CONFIGURING:
+        return row < 0 or not is_counted_on(r, s, row)
     if state != CONFIGURED:
         return False
-    row = row_of(r, slot)
     if row < 0 or r.ready_since[row] == NEVER:
         return True
     return r.open_version[row] != NEVER and not is_seen(r, s, slots, row)

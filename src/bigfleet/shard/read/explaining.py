@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, Source, WithoutConstraint
+from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, Source, Why, WithoutConstraint
 from bigfleet.shard.read import views
 from bigfleet.wire import provider_pb2, shardread_pb2
 
@@ -114,6 +114,7 @@ def _lost(each: Lost) -> shardread_pb2.LostCandidate:
         winner_fingerprint=winner.fingerprint if winner is not None else "",
         winner_group=winner.group if winner is not None else "",
         winner_priority=each.winner_priority or 0,
+        beside_overhead=each.why is Why.OVERHEAD,
     )
 
 

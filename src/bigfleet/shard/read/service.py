@@ -264,13 +264,14 @@ def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) 
     if published.sold_out and profile is not None:
         unit = parse_canonical(key.min_unit)
         sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
-    detail = (known or UnmetWords(core)).of(verdict, profile)
+    detail, failed = (known or UnmetWords(core)).of(verdict, profile)
     barred = []
     if unasked := {**published.away, **published.stood_off}:
         known = known or UnmetWords(core)
         names = {*published.barred.get(key, ()), *known.resting_at(verdict, profile, unasked)}
         barred = [f"{name}: {why}" for name, why in sorted(unasked.items()) if name in names]
-    return views.need_view(verdict, need, (key.cluster, key.fingerprint) in published.blocked, sold_out, barred, detail)
+    blocked = (key.cluster, key.fingerprint) in published.blocked
+    return views.need_view(verdict, need, blocked, sold_out, barred, detail, failed)
 
 
 async def _admit(context: Context, rpc: str, *allowed: Identity) -> Identity | None:

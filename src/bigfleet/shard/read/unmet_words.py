@@ -36,16 +36,18 @@ class UnmetWords:
         self._core = core
         self._failed: list[Record] | None = None
 
-    def of(self, verdict: Verdict, profile: Profile | None) -> str:
-        """The words; empty where the reason says all there is."""
+    def of(self, verdict: Verdict, profile: Profile | None) -> tuple[str, int]:
+        """The words, empty where the reason says all there is; and how many failed machines they tell of."""
         published = self._core.published
         if verdict.satisfied:
-            return ""
+            return "", 0
         if verdict.reason in _NONE_THERE and not published.machines:
-            return "no machine is known: providers have listed none"
+            return _none_owned(sum(each.machines for each in published.providers)), 0
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
-            return ""
-        return self._that_failed(verdict, profile) or self._taken_by_overhead(verdict, profile)
+            return "", 0
+        if failed := self._that_failed(verdict, profile):
+            return _failed(failed), len(failed)
+        return self._taken_by_overhead(verdict, profile), 0
 
     def resting_at(self, verdict: Verdict, profile: Profile | None, providers: Collection[str]) -> set[str]:
         """Those of the providers whose free machines would serve a need that gets none because they rest."""
@@ -71,20 +73,30 @@ class UnmetWords:
                 )
         return ""
 
-    def _that_failed(self, verdict: Verdict, profile: Profile) -> str:
+    def _that_failed(self, verdict: Verdict, profile: Profile) -> list[Record]:
         published = self._core.published
         if not any(state == MachineState.FAILED and count for (state, _, _), count in published.states.items()):
-            return ""
+            return []
         if self._failed is None:
             self._failed = [record for record in self._core.read.records() if record.state == MachineState.FAILED]
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
-        fit = [each for each in self._failed if each.owned and shape_serves(each.shape, profile, unit, overhead)]
-        if not fit:
-            return ""
-        errors = Counter(each.error.partition(": ")[2] or each.error for each in fit if each.error)
-        why = "; ".join(error for error, _ in errors.most_common(_ERRORS))
-        are = "has" if len(fit) == 1 else "have"
-        return f"{len(fit)} that would fit {are} failed{f': {why}' if why else ''}"
+        return [each for each in self._failed if each.owned and shape_serves(each.shape, profile, unit, overhead)]
+
+
+def _failed(machines: list[Record]) -> str:
+    errors = Counter(each.error.partition(": ")[2] or each.error for each in machines if each.error)
+    why = "; ".join(error for error, _ in errors.most_common(_ERRORS))
+    are = "has" if len(machines) == 1 else "have"
+    return f"{len(machines)} that would fit {are} failed{f': {why}' if why else ''}"
+
+
+def _none_owned(listed: int) -> str:
+    """Of a shard without a machine: whether there are none at all, or none of its own."""
+    if listed == 0:
+        return "no machine is known: providers have listed none"
+    if listed == 1:
+        return "the one machine that providers have listed is not this shard's"
+    return f"none of the {listed:,} machines that providers have listed is this shard's"
 
 
 def _spoken(amounts: Resources, names: list[str]) -> str:

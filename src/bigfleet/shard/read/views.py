@@ -37,12 +37,13 @@ def need_view(
     sold_out: Iterable[str] = (),
     barred: Iterable[str] = (),
     detail: str = "",
+    failed: int = 0,
 ) -> shardread_pb2.NeedView:
     """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment.
 
     `sold_out`: kinds of machines that would serve it and cannot be bought at the moment.
     `barred`: providers its machines would be of and that nothing is asked of at the moment, each with why.
-    `detail`: what more is known of the reason than its code says.
+    `detail`: what more is known of the reason than its code says; `failed`: machines it tells of that have failed.
     """
     view = shardread_pb2.NeedView(
         need=need,
@@ -67,6 +68,7 @@ def need_view(
         sold_out=sold_out,
         barred=barred,
         detail=detail,
+        failed_machines=_clipped(failed),
     )
     if verdict.units is not None:
         view.units.CopyFrom(_units(verdict.units))

@@ -7,29 +7,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 
 from bigfleet.model.quantity import QuantityError, from_units, to_units
 from bigfleet.sim.document.document import DocumentError
 from bigfleet.sim.replay.column_units import SIZES, SUFFIXES, CpuUnit, MemoryUnit, TimeUnit, Unit, unit_of
-from bigfleet.virtual.kernel import HOUR, MINUTE, SECOND
+from bigfleet.virtual.kernel import HOUR, MICROSECOND, MINUTE, SECOND
 
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{2}):(\d{2}(?:\.\d+)?)")
 """A duration as batch systems print it: days-hours:minutes:seconds."""
 _BETWEEN = re.compile(r"[\s,;|]+")
 """What separates several values of one cell; none of it may be part of a label's value."""
 _UNITS: dict[str, tuple[str, StrEnum]] = {
-    "arrival": ("time_unit", TimeUnit.SECONDS),
+    "arrival": ("moment_unit", TimeUnit.SECONDS),
     "duration": ("time_unit", TimeUnit.SECONDS),
-    "start": ("time_unit", TimeUnit.SECONDS),
-    "end": ("time_unit", TimeUnit.SECONDS),
+    "start": ("moment_unit", TimeUnit.SECONDS),
+    "end": ("moment_unit", TimeUnit.SECONDS),
     "cpu": ("cpu_unit", CpuUnit.CORES),
     "memory": ("memory_unit", MemoryUnit.GIB),
 }
 """Per column: the key of the map that says its unit, and the unit where nothing says one."""
 _LARGEST = {"cpu": "4k", "memory": "64Ti"}
 """More than any one machine has. A larger number whose unit nobody said was meant in another one."""
+
+_NO_SECONDS = 10**11
+"""No moment in seconds: three thousand years ahead. Milliseconds, microseconds and nanoseconds since 1970 are above."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Units:
@@ -43,14 +48,25 @@ class Units:
     def of(self, field: str) -> Unit:
         if field not in self._found:
             option, default = _UNITS[field]
-            self._found[field] = unit_of(field, self._columns[field], option, self._given[option], default)
+            unit = unit_of(field, self._columns[field], option, self._given[option], default)
+            self._check_moments(field, unit)
+            self._found[field] = unit
         return self._found[field]
+
+    def _check_moments(self, field: str, unit: Unit) -> None:
+        """Whoever says the unit of durations alone may have meant moments too, or may not: one of them is far off."""
+        durations = self._given["time_unit"]
+        if _UNITS[field][0] == "moment_unit" and not unit.said and durations not in (None, unit.of):
+            raise ValueError(
+                f"columns.{field} is {self._columns[field]!r}, and nothing says what its numbers are in: time_unit "
+                f"({durations}) is that of durations; give moment_unit: one of {', '.join(TimeUnit)}"
+            )
 
 
 class Cells:
     """One row."""
 
-    def __init__(self, where: str, line: int, row: Mapping[str, str | None], units: Units) -> None:
+    def __init__(self, where: str, line: int, row: Mapping[str, str], units: Units) -> None:
         self._where, self._line, self._row, self._units = where, line, row, units
 
     def has(self, column: str) -> bool:
@@ -93,25 +109,27 @@ class Cells:
         """A moment. Dates without a zone are taken as UTC, so that the same file means the same everywhere."""
         text = self.text(column, "")
         if (number := self._number(text)) is not None:
-            return round(number * self._size(field))
+            unit = self._unit(field)
+            if number >= _NO_SECONDS and not unit.said:
+                accepted = ", ".join(TimeUnit)
+                raise self.refuse(column, f"moment_unit, one of {accepted}: as {unit.of} it is thousands of years away")
+            return round(number * SIZES[TimeUnit(unit.of)])
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise self.refuse(column, "a number or a date such as 2026-01-31T08:00:00+00:00") from None
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * SECOND)
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        return since // timedelta(microseconds=1) * MICROSECOND
 
     def duration(self, column: str) -> int:
         text = self.text(column, "")
         number, clock = self._number(text), _CLOCK.fullmatch(text)
         if number is not None and number >= 0:
-            return round(number * self._size("duration"))
+            return round(number * SIZES[TimeUnit(self._unit("duration").of)])
         if clock is not None:
             days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
             return round((days * 24 * HOUR) + hours * HOUR + minutes * MINUTE + seconds * SECOND)
         raise self.refuse(column, "a number of at least 0, or a duration such as 01:30:00 or 2-00:00:00")
-
-    def _size(self, field: str) -> int:
-        return SIZES[TimeUnit(self._unit(field).of)]
 
     def _unit(self, field: str) -> Unit:
         try:
@@ -124,9 +142,9 @@ class Cells:
         return DocumentError(f"{self._where}:{self._line}: {column} is {given!r}; give {accepted}")
 
     @staticmethod
-    def _number(text: str) -> float | None:
+    def _number(text: str) -> Decimal | None:
+        """Exactly the number that was written: a float of nanoseconds since 1970 is off by a hundred."""
         try:
-            value = float(text)
+            return Decimal(text) if math.isfinite(float(text)) else None
         except ValueError:
             return None
-        return value if math.isfinite(value) else None

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bigfleet.virtual.kernel import HOUR, MILLISECOND, MINUTE, SECOND
+from bigfleet.virtual.kernel import HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND
 
 
 class CpuUnit(StrEnum):
@@ -35,6 +35,8 @@ class MemoryUnit(StrEnum):
 class TimeUnit(StrEnum):
     """What a bare number in a time column means."""
 
+    NANOSECONDS = "ns"
+    MICROSECONDS = "us"
     MILLISECONDS = "ms"
     SECONDS = "s"
     MINUTES = "m"
@@ -54,6 +56,8 @@ SUFFIXES: dict[StrEnum, str] = {
 """What makes a quantity of a bare number."""
 
 SIZES = {
+    TimeUnit.NANOSECONDS: 1,
+    TimeUnit.MICROSECONDS: MICROSECOND,
     TimeUnit.MILLISECONDS: MILLISECOND,
     TimeUnit.SECONDS: SECOND,
     TimeUnit.MINUTES: MINUTE,
@@ -80,7 +84,9 @@ _WORDS: dict[type[StrEnum], dict[str, StrEnum | str]] = {
         **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), TimeUnit.SECONDS),
         **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), TimeUnit.MINUTES),
         **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), TimeUnit.HOURS),
-        **dict.fromkeys(("us", "usec", "micros", "ns", "nanos", "nanoseconds", "days", "d", "ticks"), ""),
+        **dict.fromkeys(("us", "usec", "micros", "microseconds"), TimeUnit.MICROSECONDS),
+        **dict.fromkeys(("ns", "nanos", "nanoseconds"), TimeUnit.NANOSECONDS),
+        **dict.fromkeys(("days", "d", "ticks"), ""),
     },
 }
 """Words of column names that say a unit; an empty one says that there is a unit, but not which."""

@@ -1,13 +1,16 @@
 """A demand history as people have it: a CSV of jobs or pods under whatever column names, read strictly.
 
 Complaints name file, line and column. A column the mapping names must exist: a missing one would make every job small.
+It must exist once, every row must have a cell for every column, and moments more than ten years apart are taken for a
+mixture of units: what is misread silently would be answered with a wrong price.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -17,8 +20,11 @@ from bigfleet.sim.document.text import label
 from bigfleet.sim.replay.cells import Cells, Units
 from bigfleet.sim.replay.column_units import CpuUnit, MemoryUnit, TimeUnit
 from bigfleet.sim.scenario.shapes import Colocation, PodShape, RequirementSpec
+from bigfleet.virtual.kernel import HOUR
 
 DELIMITERS = ",;\t|"
+LONGEST = 10 * 365 * 24 * HOUR
+"""More than a history lasts: moments further apart are in different units, or one of them is a slip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +64,13 @@ class JobTable:
 
     columns: Columns = item("which column holds what", default=Columns())
     time_unit: TimeUnit | None = item(
-        "unit of bare numbers in time columns; left out, by the column's name (run_minutes), else seconds", default=None
+        "unit of bare numbers that are durations; left out, by the column's name (run_minutes), else seconds",
+        default=None,
+    )
+    moment_unit: TimeUnit | None = item(
+        "unit of bare numbers that are moments (arrival, start, end); left out, by the column's name (submit_ms), "
+        "else seconds",
+        default=None,
     )
     cpu_unit: CpuUnit | None = item(
         "unit of bare numbers in the cpu column; left out, by the column's name (cpu_milli), else cores", default=None
@@ -96,14 +108,19 @@ def read_jobs(path: Path, table: JobTable) -> Iterator[Job]:
     text = text_of(path)
     head = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=head.count)
-    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    _check_header(path.name, list(lines.fieldnames or ()), table)
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     columns = {each.name: getattr(table.columns, each.name) for each in fields(table.columns)}
-    given = {"time_unit": table.time_unit, "cpu_unit": table.cpu_unit, "memory_unit": table.memory_unit}
-    units = Units(columns, given)
+    given = {key: getattr(table, key) for key in ("time_unit", "moment_unit", "cpu_unit", "memory_unit")}
+    units, span = Units(columns, given), _Span(path.name)
     try:
-        for row in lines:
-            yield _job(Cells(path.name, lines.line_num, row, units), table)
+        header = next(lines, [])
+        _check_header(path.name, header, table)
+        for row in filter(None, lines):
+            _check_length(path.name, lines.line_num, row, len(header))
+            cells = Cells(path.name, lines.line_num, dict(zip(header, row, strict=False)), units)
+            job = _job(cells, table)
+            span.widen(job.arrival, lines.line_num)
+            yield job
     except csv.Error as error:
         raise DocumentError(f"{path.name}:{lines.line_num}: not CSV: {error}") from error
 
@@ -119,6 +136,40 @@ def _check_header(where: str, header: list[str], table: JobTable) -> None:
         if name not in header:
             found = ", ".join(header) or "none: it is empty"
             raise DocumentError(f"{where}:1: has no column {name!r} for {meaning}; name one of its own: {found}")
+    read = {*(getattr(columns, each.name) for each in fields(columns)), *table.affinity}
+    for name, times in Counter(header).items():
+        if times > 1 and name in read:
+            raise DocumentError(
+                f"{where}:1: has {times} columns {name!r}, and the map reads one; rename all but the one it means"
+            )
+
+
+def _check_length(where: str, line: int, row: Sequence[str], columns: int) -> None:
+    """A row has a cell for every column. Empty cells beyond them, as spreadsheets write, hold nothing to lose."""
+    if len(row) < columns or any(cell.strip() for cell in row[columns:]):
+        raise DocumentError(
+            f"{where}:{line}: has {len(row)} cells, but the header has {columns} columns; give one for each, empty "
+            "where nothing is known, and quote a cell that holds the separator"
+        )
+
+
+class _Span:
+    """The first and the last arrival so far, and the lines they are on."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._first: tuple[int, int] | None = None
+        self._last: tuple[int, int] | None = None
+
+    def widen(self, arrival: int, line: int) -> None:
+        self._first = min(self._first or (arrival, line), (arrival, line))
+        self._last = max(self._last or (arrival, line), (arrival, line))
+        if self._last[0] - self._first[0] > LONGEST:
+            years = (self._last[0] - self._first[0]) // (LONGEST // 10)
+            raise DocumentError(
+                f"{self._where}:{line}: the arrivals of lines {self._first[1]} and {self._last[1]} are {years:,} years "
+                "apart; give moments of one unit (`moment_unit` says which), or split the history"
+            )
 
 
 def _job(cells: Cells, table: JobTable) -> Job:
@@ -147,6 +198,8 @@ def _duration(cells: Cells, columns: Columns, arrival: int) -> int | None:
     ended = cells.instant(columns.end, "end")
     if ended < began:
         raise cells.refuse(columns.end, "a moment that is not before the row's start")
+    if ended - began > LONGEST:
+        raise cells.refuse(columns.end, "a moment within ten years of the row's start, and in its unit (`moment_unit`)")
     return ended - began
 
 

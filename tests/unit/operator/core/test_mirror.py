@@ -261,6 +261,26 @@ def test_units_that_may_not_share_a_machine_share_a_token() -> None:
     assert {row.unit.canonical: row.stranded for row in mirror.rows()} == {"cpu=1000": 0, "cpu=2000": 1}
 
 
+@pytest.mark.parametrize(("size", "count"), [(1000, 9), (500, 21)])
+def test_who_wants_a_node_each_has_room_beside_larger_ones_that_wait_too(size: int, count: int) -> None:
+    """All of it fits; but filled one after the other with the larger ones, two of three nodes have nothing left."""
+    nodes: list[f.Delta] = [node(f"n-{number}", 4100) for number in range(3)]
+    apart = shape(250, app="x", anti_affinity=(f.PodTerm(HOSTNAME_LABEL, Selector(equal_to({"app": "x"}))),))
+    mirror = looked(nodes, pods(count, shape(size)), pods(3, apart))
+    assert [row.stranded for row in mirror.rows()] == [0, 0]
+
+
+def test_devices_and_priority_find_room_before_those_who_want_a_node_each() -> None:
+    apart = shape(app="x", anti_affinity=(f.PodTerm(HOSTNAME_LABEL, Selector(equal_to({"app": "x"}))),))
+    urgent = shape(4000, priority=9, app="urgent")
+    mirror = looked(node("n-1"), pods(1, apart), pods(1, urgent))
+    assert {row.profile.priority: row.stranded for row in mirror.rows()} == {0: 1, 9: 0}
+    gpu = replace(shape(app="gpu"), requests=Resources.of(cpu=4000, **{"nvidia.com/gpu": 1}))
+    with_gpu = replace(node("n-1"), allocatable=Resources.of(cpu=4000, **{"nvidia.com/gpu": 1}))
+    mirror = looked(with_gpu, pods(1, apart), pods(1, gpu))
+    assert {row.unit.get("nvidia.com/gpu"): row.stranded for row in mirror.rows()} == {0: 1, 1: 0}
+
+
 def test_units_of_one_size_that_may_and_may_not_share_a_machine_are_rows_a_shard_does_not_add_up() -> None:
     port, other = (shape(app=f"p-{number}", ports=(f.HostPort("TCP", number),)) for number in (80, 81))
     rows = looked(pods(3, port), pods(2, other), pods(1, shape(app="b"))).rows()

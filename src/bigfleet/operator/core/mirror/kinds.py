@@ -95,7 +95,8 @@ class Kind:
         self.labels = dict(shape.labels)
         self.fit = fit
         self.need = fit.need
-        self.order = _order(shape)
+        self.tokens = _tokens(shape)
+        self.order = _order(shape, bool(self.tokens))
         # When a node is emptied: those that ask for more than room first.
         self.turn = (not shape.picky, *self.order)
         profile = shape.profile
@@ -106,7 +107,6 @@ class Kind:
             or PINNED in (profile.interruption_bucket, profile.reclamation_bucket)
         )
         self.dollars = _dollars(shape)
-        self.tokens = _tokens(shape)
         self.spread_name = _spread_name(shape)
         # What a node report tells of it; None of daemons.
         daemon = shape.origin is Origin.DAEMON
@@ -328,8 +328,10 @@ def _asked(kind: Kind) -> list[Tally]:
     return [*(tally for tally, _ in kind.affinity), *kind.anti_affinity, *kind.holds, *spreads]
 
 
-def _order(shape: PodShape) -> tuple[object, ...]:
-    """Priority, then larger first (devices, cpu, memory), then a text that no two kinds share."""
+def _order(shape: PodShape, apart: bool) -> tuple[object, ...]:
+    """Priority, then more devices, then those that want a node each, then larger first (cpu, memory), then a text that
+    no two kinds share. Who wants a node each leaves the rest of it to others; behind larger ones, which fill one node
+    after the other here and spread in a real scheduler, it would seem to have no room where it has plenty."""
     amounts = dict(shape.requests.items())
     cpu, memory = amounts.pop("cpu", 0), amounts.pop("memory", 0)
     text = repr(
@@ -351,7 +353,7 @@ def _order(shape: PodShape) -> tuple[object, ...]:
             shape.reclamation_microdollars,
         )
     )
-    return -shape.profile.priority, -sum(amounts.values()), -cpu, -memory, text
+    return -shape.profile.priority, -sum(amounts.values()), not apart, -cpu, -memory, text
 
 
 def _dollars(shape: PodShape) -> tuple[int, int]:

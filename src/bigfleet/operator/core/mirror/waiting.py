@@ -1,7 +1,8 @@
 """One pass over everything that waits: who finds room, who has none, which closing nodes must open again.
 
-Order: pods the scheduler makes room for, then priority, then larger first, then age; gangs whole or not at all, or what
-is left of one in the domain where it runs; placeholders last. Leaves its guests in place for whoever looks next.
+Order: pods the scheduler makes room for, then priority, devices, those that want a node each, larger first, then age;
+gangs whole or not at all, or what is left of one in the domain where it runs; placeholders last. Leaves its guests in
+place for whoever looks next.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bigfleet.shard.core.state.state import ShardState
 
 UNDER_WAY = frozenset({CREATING, CONFIGURING})
+_WITH_NODE = frozenset({CONFIGURING, CONFIGURED})
 
 
 class Gathering:
@@ -53,7 +54,7 @@ class Gathering:
         waits = set()
         for machine, since in self._since.items():
             record = self._state.fleet.machines.get(machine)
-            if record is None or record.state != CONFIGURED or since <= latest:
+            if record is None or record.state not in _WITH_NODE or since <= latest:
                 continue
             if record.cluster not in coming:
                 coming[record.cluster] = self._groups_under_way(record.cluster)
@@ -72,7 +73,7 @@ class Gathering:
             if not record.stamp.group:
                 continue
             report = self._reports.get(key)
-            unready = record.state == CONFIGURED and (report is None or not report.ready)
-            if record.state in UNDER_WAY or unready:
+            unready = record.state in _WITH_NODE and (report is None or not report.ready)
+            if record.state == CREATING or unready:
                 found.add(record.stamp.group)
         return found

@@ -40,10 +40,10 @@ class Ownership:
         self.sightings = Sightings(state.fencing.epoch, listed)
         self.table: OwnershipTable | None = None
         self._domains: dict[tuple[str, str], str] = {}
-        # Machine id → provider (empty: any) → whether it was handed to this shard.
-        self._handed: dict[str, dict[str, bool]] = {}
-        # (provider, id) of machines let go for a transfer the table does not show as released yet.
-        self._let_go: dict[tuple[str, str], None] = {}
+        # Machine id → provider (empty: any) → the transfer that handed it to a shard.
+        self._handed: dict[str, dict[str, TableTransfer]] = {}
+        # (provider, id) of machines let go for a transfer the table does not show as released yet → that transfer.
+        self._let_go: dict[tuple[str, str], str] = {}
         # Domains given one by one, by a coordinator that knows no tables; None when it never gave any.
         self._assigned: dict[tuple[str, str], None] | None = None
         if state.config.with_coordinator:
@@ -121,13 +121,13 @@ class Ownership:
                     break
         return found
 
-    def judge(self, records: Iterable[Record]) -> None:
-        """Look at machines again."""
+    def judge(self, records: Iterable[Record], *, called_off: bool = False) -> None:
+        """Look at machines again; `called_off`: those that are owned again are so because a transfer was."""
         for record in records:
             owned = not self._judges or self._owns(record.provider, record.id, record.home)
             if owned != record.owned:
                 self._state.fleet.change(record, owned=owned)
-                self._state.stories.tell(record.key, self._state.now, "now this shard's" if owned else "given up")
+                self._state.stories.tell(record.key, self._state.now, self._told(record, called_off))
                 self._state.ask_for_cycle()
 
     def _owns(self, provider: str, id: str, home: Home) -> bool:
@@ -140,15 +140,32 @@ class Ownership:
             if self._assigned is None:
                 return False
             return not self._assigned or any(where.get(key) == value for key, value in self._assigned)
-        mine = self._pinned(provider, id)
-        if mine is not None:
-            return mine
+        transfer = self._pinned(provider, id)
+        if transfer is not None:
+            return transfer.recipient == self._me
         if self.sightings and (provider, id) in self.sightings:
             return False
         return self._owner(home) == self._me
 
-    def _pinned(self, provider: str, id: str) -> bool | None:
-        """Whether the table gives this machine to this shard by name; None when it does not name it."""
+    def _told(self, record: Record, called_off: bool) -> str:
+        """Whose a machine has become, and by what: a line of its story."""
+        changed = "now this shard's" if record.owned else "given up"
+        if record.owned and called_off:
+            return f"{changed} again: its transfer was called off"
+        transfer = self._pinned(record.provider, record.id)
+        if not record.owned and (name := self._let_go.get((record.provider, record.id))):
+            transfer = self.transfer(name)
+        if transfer is None:
+            owner = "" if record.owned or self.table is None else self._owner(record.home)
+            return f"{changed}: {owner}'s by the coordinator's table" if owner not in ("", self._me) else changed
+        if not transfer.donor:
+            return f"{changed}: the coordinator pinned it when its labels changed"
+        if record.owned:
+            return f"{changed}: demand here lacked machines, and {transfer.donor} gave it (transfer {transfer.id})"
+        return f"{changed}: to {transfer.recipient}, whose demand lacks machines (transfer {transfer.id})"
+
+    def _pinned(self, provider: str, id: str) -> TableTransfer | None:
+        """The transfer by which the table gives this machine to a shard by name; None when it does not name it."""
         handed = self._handed.get(id)
         return None if handed is None else handed.get(provider, handed.get(""))
 
@@ -233,10 +250,10 @@ class Ownership:
         self._state.turn.write(Table.OWNERSHIP, DOMAINS_ROW, json.dumps(sorted(assigned)))
         self.judge(list(self._state.fleet.all()))
 
-    def give_up(self, machines: Iterable[tuple[str, str]]) -> None:
+    def give_up(self, machines: Iterable[tuple[str, str]], transfer: str) -> None:
         """From now on another's, whatever the table says; the caller has journalled it."""
         machines = list(machines)
-        self._let_go.update(dict.fromkeys(machines))
+        self._let_go.update(dict.fromkeys(machines, transfer))
         self.judge(self._named(machines))
 
     def take_back(self, machines: Iterable[tuple[str, str]]) -> None:
@@ -244,7 +261,7 @@ class Ownership:
         machines = list(machines)
         for machine in machines:
             self._let_go.pop(machine, None)
-        self.judge(self._named(machines))
+        self.judge(self._named(machines), called_off=True)
 
     def _settle_on(self, keys: Iterable[str]) -> None:
         """Labels that decide from now on: where machines known already stand is where they belong."""
@@ -281,7 +298,7 @@ class Ownership:
         for transfer in table.transfers:
             if transfer.phase in (Phase.RELEASED, Phase.ADOPTED):
                 for id in transfer.machines:
-                    self._handed.setdefault(id, {})[transfer.provider] = transfer.recipient == self._me
+                    self._handed.setdefault(id, {})[transfer.provider] = transfer
 
     def _restore(self, boot: JournalState) -> None:
         """Without a readable table the shard owns nothing until the coordinator sends one: cautious, not wrong."""

@@ -47,8 +47,8 @@ class Releases:
         for (table, key), row in sorted(boot.rows.items()):
             if table == Table.OWNERSHIP and key.startswith(ROW):
                 self._notes[key.removeprefix(ROW)] = msgspec.json.decode(row, type=tuple[Name, ...])
-        for machines in self._notes.values():
-            ownership.give_up(machines)
+        for transfer, machines in self._notes.items():
+            ownership.give_up(machines, transfer)
 
     def let_go(self, asked: LetGo) -> Answer:
         """Give machines up, and which; FAILED asks to be asked again."""
@@ -83,7 +83,7 @@ class Releases:
     def _note(self, transfer: str, machines: tuple[Name, ...]) -> None:
         self._notes[transfer] = machines
         self._state.turn.write(Table.OWNERSHIP, ROW + transfer, msgspec.json.encode(machines).decode())
-        self._ownership.give_up(machines)
+        self._ownership.give_up(machines, transfer)
 
     def _named(self, asked: LetGo) -> list[Record] | None:
         """Those of the named machines that are free; None while one is still on its way to being so."""
