@@ -237,11 +237,9 @@ def test_time_columns_say_their_units_too(tmp_path: Path) -> None:
     [history] = replay_csv(*files(tmp_path, csv, mapping)).workloads
     assert isinstance(history, Trace)
     assert [(job.arrival, job.duration) for job in history.jobs] == [(0, 2 * HOUR), (MINUTE, HOUR // 2)]
-    [history] = replay_csv(*files(tmp_path, csv, "time_unit: h\n" + mapping)).workloads
-    assert isinstance(history, Trace)
-    assert [job.arrival for job in history.jobs] == [0, MINUTE], "the unit of durations is none of a moment's"
-    with pytest.raises(DocumentError, match=r"columns.arrival is 'submit_ms', which says ms, but moment_unit is h"):
-        replay_csv(*files(tmp_path, csv, "moment_unit: h\n" + mapping))
+    for option in ("time_unit", "moment_unit"):
+        with pytest.raises(DocumentError, match=rf"columns.arrival is 'submit_ms', which says ms, but {option} is h"):
+            replay_csv(*files(tmp_path, csv, f"{option}: h\n" + mapping))
 
 
 def test_cells_and_columns_nobody_reads_are_no_mistake(tmp_path: Path) -> None:
@@ -268,7 +266,7 @@ def test_arrivals_are_as_far_apart_as_the_file_says_to_the_nanosecond(tmp_path: 
         (
             "arrival,cpu\n1772438400000,1\n",
             {},
-            "jobs.csv:2: arrival is '1772438400000'; give moment_unit, one of ns, us, ms, s, m, h: as s it is",
+            "jobs.csv:2: arrival is '1772438400000'; give moment_unit, one of ns, us, ms, s, m, h: in s it is",
         ),
         (
             "arrival,cpu\n1772438400,1\n1772442000000,1\n",
@@ -298,8 +296,7 @@ def test_arrivals_are_as_far_apart_as_the_file_says_to_the_nanosecond(tmp_path: 
         (
             "arrival,duration,cpu\n1772438400,60,1\n1772442000,60,1\n",
             {"time_unit": "m"},
-            "jobs.csv:2: columns.arrival is 'arrival', and nothing says what its numbers are in: time_unit (m) is that "
-            "of durations; give moment_unit: one of ns, us, ms, s, m, h",
+            "jobs.csv:2: arrival is '1772438400'; give moment_unit, one of ns, us, ms, s, m, h: in m it is after",
         ),
     ],
 )
@@ -316,6 +313,8 @@ def test_moments_and_durations_have_units_of_their_own(tmp_path: Path) -> None:
     csv = "arrival,duration,cpu\n1772438400,60,1\n1772442000,90,1\n"
     jobs = jobs_of(tmp_path, csv, time_unit="m", moment_unit="s")
     assert [(job.arrival, job.duration) for job in jobs] == [(0, HOUR), (HOUR, 90 * MINUTE)]
+    both = jobs_of(tmp_path, "arrival,duration,cpu\n5,60,1\n65,90,1\n", time_unit="m")
+    assert [(job.arrival, job.duration) for job in both] == [(0, HOUR), (HOUR, 90 * MINUTE)]
 
 
 def jobs_of(folder: Path, csv: str, **changes: str) -> list[TraceJob]:

@@ -32,8 +32,9 @@ _UNITS: dict[str, tuple[str, StrEnum]] = {
 _LARGEST = {"cpu": "4k", "memory": "64Ti"}
 """More than any one machine has. A larger number whose unit nobody said was meant in another one."""
 
-_NO_SECONDS = 10**11
-"""No moment in seconds: three thousand years ahead. Milliseconds, microseconds and nanoseconds since 1970 are above."""
+_LATEST = 5 * 10**9 * SECOND
+"""In the year 2128. Where nobody said the unit of moments themselves, later ones were meant in another: milliseconds
+since 1970 taken for seconds, or seconds since 1970 beside durations in minutes."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -48,19 +49,14 @@ class Units:
     def of(self, field: str) -> Unit:
         if field not in self._found:
             option, default = _UNITS[field]
-            unit = unit_of(field, self._columns[field], option, self._given[option], default)
-            self._check_moments(field, unit)
-            self._found[field] = unit
+            given, times = self._given[option], self._given["time_unit"]
+            if option == "moment_unit" and given is None and times is not None:
+                # A map with one unit of time means moments too, as far as that makes sense of them.
+                found = unit_of(field, self._columns[field], "time_unit", times, default)
+                self._found[field] = Unit(found.of, said=False)
+            else:
+                self._found[field] = unit_of(field, self._columns[field], option, given, default)
         return self._found[field]
-
-    def _check_moments(self, field: str, unit: Unit) -> None:
-        """Whoever says the unit of durations alone may have meant moments too, or may not: one of them is far off."""
-        durations = self._given["time_unit"]
-        if _UNITS[field][0] == "moment_unit" and not unit.said and durations not in (None, unit.of):
-            raise ValueError(
-                f"columns.{field} is {self._columns[field]!r}, and nothing says what its numbers are in: time_unit "
-                f"({durations}) is that of durations; give moment_unit: one of {', '.join(TimeUnit)}"
-            )
 
 
 class Cells:
@@ -110,15 +106,16 @@ class Cells:
         text = self.text(column, "")
         if (number := self._number(text)) is not None:
             unit = self._unit(field)
-            if number >= _NO_SECONDS and not unit.said:
+            moment = round(number * SIZES[TimeUnit(unit.of)])
+            if moment >= _LATEST and not unit.said:
                 accepted = ", ".join(TimeUnit)
-                raise self.refuse(column, f"moment_unit, one of {accepted}: as {unit.of} it is thousands of years away")
-            return round(number * SIZES[TimeUnit(unit.of)])
+                raise self.refuse(column, f"moment_unit, one of {accepted}: in {unit.of} it is after the year 2128")
+            return moment
         try:
-            moment = datetime.fromisoformat(text)
+            date = datetime.fromisoformat(text)
         except ValueError:
             raise self.refuse(column, "a number or a date such as 2026-01-31T08:00:00+00:00") from None
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        since = (date if date.tzinfo else date.replace(tzinfo=UTC)) - _EPOCH
         return since // timedelta(microseconds=1) * MICROSECOND
 
     def duration(self, column: str) -> int:

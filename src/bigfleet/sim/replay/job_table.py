@@ -64,12 +64,12 @@ class JobTable:
 
     columns: Columns = item("which column holds what", default=Columns())
     time_unit: TimeUnit | None = item(
-        "unit of bare numbers that are durations; left out, by the column's name (run_minutes), else seconds",
+        "unit of bare numbers in time columns; left out, by the column's name (run_minutes), else seconds",
         default=None,
     )
     moment_unit: TimeUnit | None = item(
-        "unit of bare numbers that are moments (arrival, start, end); left out, by the column's name (submit_ms), "
-        "else seconds",
+        "unit of bare numbers that are moments (arrival, start, end), where durations have another; left out, as "
+        "time_unit, or by the column's name (submit_ms), else seconds",
         default=None,
     )
     cpu_unit: CpuUnit | None = item(
