@@ -57,6 +57,8 @@ def test_it_is_ready_tells_its_metrics_and_stops_with_zero(tmp_path: Path) -> No
         (("--listen", "nowhere"), "nowhere", 2),
         (("--listen", "0.0.0.0:0"), "in plaintext", 1),
         (("--lease", "1s"), "--lease", 2),
+        (("--rebalance-margin", "7"), "--rebalance-margin is 7; it is a share", 2),
+        (("--rebalance-margin", "nan"), "--rebalance-margin is nan; it is a share", 2),
         (("--etcd-endpoints", "127.0.0.1:1"), "--advertise-addr", 2),
     ],
 )

@@ -127,7 +127,7 @@ def coordinator(
             after=_nanos("--rebalance-after", rebalance_after),
             preempt_after=_nanos("--preempt-after", preempt_after),
             cooldown=_nanos("--rebalance-cooldown", rebalance_cooldown),
-            margin=rebalance_margin,
+            margin=_share("--rebalance-margin", rebalance_margin),
             settle=_nanos("--rebalance-settle", rebalance_settle),
         ),
         ownership_keys=tuple(ownership_key or ()),
@@ -160,6 +160,12 @@ def _seconds(flag: str, text: str) -> float:
         return duration(text)
     except typer.BadParameter as error:
         raise MistakeError(f"{flag}: {error}") from error
+
+
+def _share(flag: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise MistakeError(f"{flag} is {value:g}; it is a share, within 0 and 1")
+    return value
 
 
 def _nanos(flag: str, text: str) -> int:
