@@ -307,8 +307,9 @@ def test_a_move_brings_the_new_machine_up_before_the_old_one_drains() -> None:
     assert not [key for key in world.journal if key[0] == Table.MOVE]
 
 
+@pytest.mark.parametrize("listed_after", [0.1, 30.0])
 @pytest.mark.parametrize("when", ["creating", "configured", "draining"])
-def test_a_restart_in_the_middle_of_a_move_changes_nothing(when: str) -> None:
+def test_a_restart_in_the_middle_of_a_move_changes_nothing(when: str, listed_after: float) -> None:
     world, cluster = dear_and_cheap(eviction_rate=4.0)
     moments = {
         "creating": lambda: world.provider.units["cheap"].state == S.CREATING,
@@ -317,6 +318,7 @@ def test_a_restart_in_the_middle_of_a_move_changes_nothing(when: str) -> None:
     }
     world.provider.add("cheap-2", S.SPECULATIVE, type="cheap", price=1.0)
     until(world, moments[when])
+    world.provider.list_latency = listed_after
     world.crash()
     assert [move.new for move in world.core.consolidation.moves] == ["cheap"]
     cluster.connect()

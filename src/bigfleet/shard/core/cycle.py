@@ -96,7 +96,8 @@ class Cycle:
         kept = (
             placement.backoffs.in_force(),
             placement.spared.rests(),
-            self._moves.conditions(),
+            # Before everything was listed the engine would take their machines for lost and give the moves up.
+            self._moves.conditions() if self._reconcile.all_listed else (),
             placement.evictions.allowed(),
         )
         release = open_ and not self._clusters_return
