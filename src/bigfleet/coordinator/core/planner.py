@@ -193,8 +193,8 @@ class Planning:
         return units
 
     def _has_itself(self, wanted: Wanted, kind: Kind, carried: int, units: int) -> int:
-        """Units that free machines of the very kind at the recipient would hold: one that does not use its own, because
-        it is paused or the cluster is away, would not use others' either, and would be given all there are."""
+        """Units that free machines of the very kind at the recipient would hold: one that does not use its own would
+        not use others' either, and would be given all there are."""
         unused = self._unused.get((wanted.recipient, kind), 0)
         if not unused or not judged_whole(wanted.deficit):
             return 0

@@ -19,8 +19,8 @@ from bigfleet.engine.policy import MINUTE
 from bigfleet.engine.results import NeedKey
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.outcomes import Level
-from bigfleet.shard.core.clusters.gathering import UNDER_WAY
 from bigfleet.shard.core.state.backoff import Kind, Rest, kind_of
+from bigfleet.shard.core.state.enum_aliases import CONFIGURING, CREATING
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Rollup, Shape
@@ -118,7 +118,7 @@ class Backoffs:
             record = fleet.machines[key]
             if key == machine or record.stamp.group != group:
                 continue
-            if record.state in UNDER_WAY or (key in watched and not watched[key].version):
+            if record.state in (CREATING, CONFIGURING) or (key in watched and not watched[key].version):
                 return True
         return False
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from bigfleet.shard.contract.events import NodeReported
     from bigfleet.shard.core.state.state import ShardState
 
-UNDER_WAY = frozenset({CREATING, CONFIGURING})
 _WITH_NODE = frozenset({CONFIGURING, CONFIGURED})
 
 
