@@ -97,7 +97,7 @@ class Cycle:
             placement.backoffs.in_force(),
             placement.spared.rests(),
             # Before everything was listed the engine would take their machines for lost and give the moves up.
-            self._moves.conditions() if self._reconcile.all_listed else (),
+            self._moves.conditions(self._demand.knows_nodes) if self._reconcile.all_listed else (),
             placement.evictions.allowed(),
         )
         release = open_ and not self._clusters_return

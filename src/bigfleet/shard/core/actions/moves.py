@@ -17,7 +17,7 @@ from bigfleet.engine.placement import Move, RestKind
 from bigfleet.shard.contract.events import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from bigfleet.shard.core.clusters.placement import Placement
     from bigfleet.shard.core.state.state import ShardState
@@ -50,7 +50,6 @@ class Moves:
     def __init__(self, state: ShardState, placement: Placement, rows: Mapping[tuple[Table, str], str]) -> None:
         self._state = state
         self._spared = placement.spared
-        self._placement = placement
         self._moves: dict[str, MoveRow] = {}
         self._open: dict[str, str] = {}
         self._payback = state.config.consolidate_payback
@@ -108,15 +107,16 @@ class Moves:
         self._state.turn.erase(Table.MOVE, key)
         return move
 
-    def conditions(self) -> tuple[Move, ...]:
-        """As the engine takes them: open ones, and ended ones as long as they count against the pace of moves.
+    def conditions(self, known: Callable[[str], bool]) -> tuple[Move, ...]:
+        """As the engine takes them: open ones, and ended ones as long as they count against the pace of moves; of
+        clusters whose nodes are `known` to the step.
 
         After a restart the engine knows nothing of a cluster before its first roll-up and would give its moves up; in
         the step that has the roll-up it would begin them a second time if it did not know of them.
         """
         found = []
         for _, move in sorted(self._moves.items()):
-            if not self._placement.known_to_the_step(move.cluster):
+            if not known(move.cluster):
                 continue
             if move.gone:
                 found.append(Move(move.cluster, move.gone, "", move.started, move.deadline, ended=True))

@@ -152,8 +152,9 @@ class Demand:
         self._running = self._next()
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
         forgotten, self._forgotten, self._links = self._forgotten, (), {}
-        for item in self._running.values():
-            self._placement.runs(item.rollup)
+        for cluster, item in self._running.items():
+            if item.rollup.counted is not None:
+                self._placement.reports.rows_as_of(cluster, item.rollup.counted.mirror_version)
         return DemandBatch(
             [item.rollup for item in self._running.values()],
             tuple(sorted(links.items())),
@@ -161,6 +162,13 @@ class Demand:
             self._placement.take_streams(),
             self._placement.take_confirmed(),
             self._placement.reports.take(),
+        )
+
+    def knows_nodes(self, cluster: str) -> bool:
+        """Whether the step of the last batch knows what the cluster says of its nodes."""
+        running = self._running.get(cluster)
+        return self._placement.reports_placement(cluster) or (
+            running is not None and running.rollup.counted is not None
         )
 
     @property
@@ -199,7 +207,6 @@ class Demand:
             self._accept(item.rollup)
             self._answer(item, AckOutcome.APPLIED)
         self._running = {}
-        self._placement.ran()
         self.quarantine.keep_baselines()
 
     def forget_departed(self) -> None:
