@@ -16,7 +16,7 @@ from msgspec import Struct
 from bigfleet.engine.kernels.view import View
 
 if TYPE_CHECKING:
-    from bigfleet.engine.batches import DemandBatch, MachineBatch
+    from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
     from bigfleet.engine.engine import Engine, StepResult
 
 T = TypeVar("T")
@@ -32,9 +32,13 @@ def copied(engine: Engine) -> Engine:
 
 
 def stepped(
-    engine: Engine, at: int, machines: MachineBatch | None = None, demand: DemandBatch | None = None
+    engine: Engine,
+    at: int,
+    machines: MachineBatch | None = None,
+    demand: DemandBatch | None = None,
+    conditions: Conditions | None = None,
 ) -> tuple[Engine, StepResult]:
-    """A copy after one more step under the last step's policy and conditions."""
+    """A copy after one more step under the last step's policy and, unless others are given, conditions."""
     latest = engine.latest
     if latest is None:
         raise ValueError("nothing to vary: the engine has not stepped yet")
@@ -45,7 +49,7 @@ def stepped(
     trial = copied(engine)
     # Clusters and amounts of the trial are looked up by the numbers of the engine.
     trial.keeps_numbers = True
-    return trial, trial.step(machines, demand, policy, at, latest.conditions)
+    return trial, trial.step(machines, demand, policy, at, conditions or latest.conditions)
 
 
 def _copy(value: Any, known: dict[int, Any]) -> Any:

@@ -67,6 +67,15 @@ class UnitOutcome:
             for k in range(first, first + n)
         }
 
+    def tokens(self, entry: int) -> frozenset[str]:
+        """What no two units of a row may bring to one node; none for gangs, whose parts may differ in it."""
+        w = self.needs.current
+        if int(w.e.kind[entry]) == GANG:
+            return frozenset()
+        cluster = int(w.e.cluster[entry])
+        place = int(w.parts.row[w.e.part[entry]]) - int(w.c.start[cluster])
+        return self.demand.sparse(self.needs.clusters[cluster]).tokens.get(place, frozenset())
+
     def _parts(self, entry: int) -> range:
         w = self.needs.current
         return range(int(w.e.part[entry]), int(w.e.part[entry]) + int(w.e.parts[entry]))

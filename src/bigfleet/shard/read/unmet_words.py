@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from math import isinf
 from typing import TYPE_CHECKING
 
+from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.machine import MachineState
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # Errors that are told of failed machines: the most frequent ones.
 _ERRORS = 2
+# Kinds that are told by name.
+_KINDS = 3
 _NONE_THERE = frozenset({UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.TOPOLOGY_UNSATISFIABLE})
 _MAY_HAVE_FAILED = frozenset(
     {UnmetReason.SUPPLY_BACKED_OFF, UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.PRIORITY_STARVED}
@@ -41,6 +45,10 @@ class UnmetWords:
         published = self._core.published
         if verdict.satisfied:
             return "", 0
+        if verdict.reason == UnmetReason.DID_NOT_HELP:
+            return self._did_not_help(verdict, profile), 0
+        if verdict.reason == UnmetReason.RISK_TOO_HIGH and profile is not None and isinf(profile.interruption_dollars):
+            return "what is free may be interrupted, and it must not be", 0
         if verdict.reason in _NONE_THERE and not published.machines:
             return _none_owned(sum(each.machines for each in published.providers)), 0
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
@@ -48,6 +56,29 @@ class UnmetWords:
         if failed := self._that_failed(verdict, profile):
             return _failed(failed), len(failed)
         return self._taken_by_overhead(verdict, profile), 0
+
+    def held(self, verdict: Verdict) -> str:
+        """Why nothing of what was decided for a need is done; empty where it is, or nothing was decided."""
+        published, switches = self._core.published, self._core.read.rails.in_force
+        acquired = verdict.units.acquired if verdict.units is not None else 0
+        if not (published.paused or published.dry_run):
+            return ""
+        if not verdict.bootstraps + verdict.provisions + verdict.victims + acquired:
+            return ""
+        what = "rails are paused" if published.paused else "rails are set to dry run"
+        return f"{what} ({switches.reason})" if switches.reason else what
+
+    def _did_not_help(self, verdict: Verdict, profile: Profile | None) -> str:
+        """Which kinds came for it and were no use, why, and when they are tried again."""
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        now = self._core.published.now
+        said = [
+            f"{shape.instance_type} in {shape.zone or 'no zone'} ({why}, tried again in {(until - now) // SECOND}s)"
+            for shape, until, why in self._core.read.resting_kinds(verdict.key)
+            if profile is None or shape_serves(shape, profile, unit, overhead)
+        ]
+        more = [f"{len(said) - _KINDS} more kinds"] if len(said) > _KINDS else []
+        return f"came and did not help: {', '.join([*said[:_KINDS], *more])}" if said else ""
 
     def resting_at(self, verdict: Verdict, profile: Profile | None, providers: Collection[str]) -> set[str]:
         """Those of the providers whose free machines would serve a need that gets none because they rest."""

@@ -76,6 +76,9 @@ class RunnersUp:
         if action.preemptor_priority:
             whose = f"{record.cluster} at priority {record.stamp.priority}"
             return f"{whose}, below {action.preemptor_priority}"
+        if action.reason == Reason.EXCESS and self._placement.reports_placement(record.cluster):
+            # Its cluster may lack room all the same: other machines may be what it needs.
+            return f"keeping it at {_price(record.shape)}: nothing runs on it"
         if action.kind in _KEPT and action.reason in (Reason.EXCESS, Reason.RELEASE):
             return _KEPT[action.kind].format(price=_price(record.shape))
         if profile is None or action.need is None:
