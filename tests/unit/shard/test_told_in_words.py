@@ -1,5 +1,5 @@
-"""What `bigfleetctl needs`, `explain` and `actions` print is the case: of rails, tokens, kinds that were no use, clusters
-that are away, stock-outs, groups no domain holds, and work that must not be interrupted.
+"""What `needs`, `explain` and `actions` print is the case: of rails, tokens, kinds that were no use, clusters that are
+away, stock-outs, groups no domain holds, and work that must not be interrupted.
 
 The production engine and shard core, a cluster that reports placement, and the lines a person reads.
 """
@@ -15,6 +15,7 @@ import pytest
 from bigfleet.cli import words
 from bigfleet.cli.ctl.explaining import folded
 from bigfleet.cli.ctl.reading import need_row
+from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import beaten
 from bigfleet.shard.read.explaining import rendered
@@ -203,3 +204,23 @@ def test_a_group_no_rack_holds_is_never_told_as_if_it_got_machines_later(minutes
     assert row(world)["WHY"] == "no domain holds the group"
     lost = line(explained(world), "lost")
     assert "whole group" in lost and "probe" not in lost
+
+
+def test_who_waits_for_a_drain_is_told_for_how_long_at_most() -> None:
+    """Nothing is free: what lower priorities run is drained, which takes two minutes."""
+    world = World(oracle=False)
+    world.provider.several(2, "s", S.SPECULATIVE)
+    low = PlacingOperator(world, "low")
+    low.asks = {"priority": 10}
+    low.start(2, 3)
+    world.run(60)
+    assert not low.waiting
+    world.provider.work[CallKind.DRAIN] = 120.0
+    high = PlacingOperator(world, "high")
+    high.asks = {"priority": 1000}
+    high.start(2, 3)
+    world.run(30)
+    (verdict,) = [each for each in world.results[-1].verdicts.rows() if each.key.cluster == "high"]
+    why = need_row(need_of(world.core, verdict))["WHY"]
+    assert why.startswith("waits for a drain: 2 that would fit drain, for at most ")
+    assert 90 < int(why.split()[-2].removesuffix("s")) < 3600

@@ -196,6 +196,10 @@ class ReadModel:
         found = {kind_of(shape): shape for shape in self.free_shapes()} if resting else {}
         return [(shape, *resting[kind]) for kind, shape in found.items() if kind in resting]
 
+    def counted_on_until(self, machine: str) -> int:
+        """Until when a machine under way, or draining, is counted on; 0 where nobody keeps that."""
+        return self.state.deadlines.until(machine)
+
     def known_clusters(self) -> frozenset[str]:
         """Clusters that ever spoke here, or have machines."""
         return frozenset((*self.demand.clusters, *self.state.sessions.seen, *self.state.fleet.bound))

@@ -38,7 +38,7 @@ class UnmetWords:
 
     def __init__(self, core: ShardCore) -> None:
         self._core = core
-        self._failed: list[Record] | None = None
+        self._in_state: dict[MachineState, list[Record]] = {}
 
     def of(self, verdict: Verdict, profile: Profile | None) -> tuple[str, int]:
         """The words, empty where the reason says all there is; and how many failed machines they tell of."""
@@ -51,6 +51,8 @@ class UnmetWords:
             return "what is free may be interrupted, and it must not be", 0
         if verdict.reason in _NONE_THERE and not published.machines:
             return _none_owned(sum(each.machines for each in published.providers)), 0
+        if verdict.reason == UnmetReason.AWAITING_DRAIN and profile is not None:
+            return self._drains(verdict, profile), 0
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
             return "", 0
         if failed := self._that_failed(verdict, profile):
@@ -108,10 +110,24 @@ class UnmetWords:
         published = self._core.published
         if not any(state == MachineState.FAILED and count for (state, _, _), count in published.states.items()):
             return []
-        if self._failed is None:
-            self._failed = [record for record in self._core.read.records() if record.state == MachineState.FAILED]
+        return self._that_would_fit(MachineState.FAILED, verdict, profile)
+
+    def _drains(self, verdict: Verdict, profile: Profile) -> str:
+        """How long what is draining and would serve a need may take at most."""
+        fitting, now = self._that_would_fit(MachineState.DRAINING, verdict, profile), self._core.published.now
+        left = [self._core.read.counted_on_until(record.key) - now for record in fitting]
+        if not left or min(left) <= 0:
+            return ""
+        drain = "drains" if len(left) == 1 else "drain"
+        return f"waits for a drain: {len(left)} that would fit {drain}, for at most {max(left) // SECOND}s more"
+
+    def _that_would_fit(self, state: MachineState, verdict: Verdict, profile: Profile) -> list[Record]:
+        """Machines of this shard in a state that would serve a need."""
+        if state not in self._in_state:
+            records = (record for record in self._core.read.records() if record.state == state and record.owned)
+            self._in_state[state] = list(records)
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
-        return [each for each in self._failed if each.owned and shape_serves(each.shape, profile, unit, overhead)]
+        return [each for each in self._in_state[state] if shape_serves(each.shape, profile, unit, overhead)]
 
 
 def _failed(machines: list[Record]) -> str:

@@ -68,6 +68,10 @@ class Deadlines:
             self._until.get(machine, before if state == MachineState.CONFIGURED else 0) for machine, state in machines
         ]
 
+    def until(self, machine: str) -> int:
+        """The instant; 0 where none is kept."""
+        return self._until.get(machine, 0)
+
     def passed(self, machine: str, state: MachineState, now: int) -> bool:
         """Whether a node had to be ready before."""
         return state == MachineState.CONFIGURED and 0 < self._until.get(machine, 0) <= now
