@@ -118,12 +118,15 @@ def units(view: shardread_pb2.NeedView, until: str = "") -> str:
         now = ("waits for its provider", "wait for their provider")
     elif view.held:
         now = ("would get a machine", "would get machines")
+    drains = ("waits for a drain", "wait for a drain")
+    if view.held and view.preemption.victims_found:
+        drains = ("would get a machine drained for it", "would get machines drained for them")
     placed = _told((parts.running, "runs", "run"), (parts.room, "has room", "have room"))
     till = f" until {until}" if until else ""
     waiting = _told(
         (parts.coming, f"is coming{till}", f"are coming{till}"),
         (parts.acquired, *now),
-        (parts.awaiting, "waits for a drain", "wait for a drain"),
+        (parts.awaiting, *drains),
         (parts.missing, "is missing", "are missing"),
     )
     if parts.stranded:

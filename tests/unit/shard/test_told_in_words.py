@@ -82,6 +82,28 @@ def test_while_rails_are_paused_nothing_reads_as_if_it_were_bought() -> None:
     assert row(world)["WHY"] == "-"
 
 
+def test_in_a_dry_run_nothing_reads_as_if_it_were_drained() -> None:
+    world = World(oracle=False)
+    world.provider.several(2, "s", S.SPECULATIVE)
+    low = PlacingOperator(world, "low")
+    low.asks = {"priority": 10}
+    low.start(2, 3)
+    world.run(60)
+    assert not low.waiting
+    world.post(ev.RailsSet(dry_run=True, who="eve"))
+    high = PlacingOperator(world, "high")
+    high.asks = {"priority": 1000}
+    high.start(2, 3)
+    world.run(30)
+    assert not low.waiting, "nothing is drained"
+    (verdict,) = [each for each in world.results[-1].verdicts.rows() if each.key.cluster == "high"]
+    told = need_row(need_of(world.core, verdict))
+    assert told["UNITS"] == "2 wanted: 2 stranded (2 would get machines drained for them)"
+    assert told["WHY"] == "rails are set to dry run"
+    lines = [each for each in explained(world) if "drained for" not in each or "units" in each]
+    assert line(lines, "remedy").startswith("resume: ")
+
+
 def test_a_sum_whose_machines_are_decided_and_held_has_not_got_them() -> None:
     world = World(oracle=False)
     world.provider.several(4, "s", S.SPECULATIVE)
@@ -119,6 +141,7 @@ def test_pods_one_per_node_are_told_that_the_token_forbids_not_that_pieces_are_s
 def test_pods_that_do_not_use_what_came_for_them_are_told_that_and_until_when() -> None:
     world, cluster = placing()
     world.provider.several(4, "s", S.SPECULATIVE, type="m.nh", zone="z-a")
+    world.provider.several(4, "t", S.SPECULATIVE, type="small", size={"cpu": 2000})
     cluster.unplaceable = True
     cluster.start(2, 3)
     world.run(60)
@@ -188,9 +211,9 @@ def test_work_that_must_not_be_interrupted_is_told_so_where_only_spot_is_free() 
     world.provider.several(4, "s", S.SPECULATIVE, capacity=SPOT, probability=0.05)
     cluster.start(2, 3)
     world.run(30)
-    assert row(world)["WHY"] == "what is free may be interrupted, and it must not be"
+    assert row(world)["WHY"] == "what is free may be interrupted, and its units must not be"
     lines = explained(world)
-    assert line(lines, "why") == "What is free may be interrupted, and it must not be."
+    assert line(lines, "why") == "What is free may be interrupted, and its units must not be."
     assert line(lines, "lost").endswith("may be interrupted, and the units must not be")
 
 

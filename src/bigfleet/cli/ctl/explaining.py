@@ -159,6 +159,15 @@ def _remedy(explanation: shardread_pb2.NeedExplanation) -> str:
         return "resume: `bigfleetctl rails` says who set them, `bigfleetctl rails --resume` lets things be done"
     if view.barred:
         return words.while_barred(view)
+    if view.unmet_reason == shardread_pb2.UNMET_REASON_DID_NOT_HELP and remedy.WhichOneof("change"):
+        # More of anything may be as little use to pods that did not take what came.
+        return f"{words.REMEDIES[view.unmet_reason]}, or {_change(explanation)}"
+    return _change(explanation)
+
+
+def _change(explanation: shardread_pb2.NeedExplanation) -> str:
+    """The change that was found, or what to say where none was."""
+    remedy, view = explanation.remedy, explanation.need
     change = remedy.WhichOneof("change")
     if change == "add_supply":
         more = remedy.add_supply

@@ -48,7 +48,7 @@ class UnmetWords:
         if verdict.reason == UnmetReason.DID_NOT_HELP:
             return self._did_not_help(verdict, profile), 0
         if verdict.reason == UnmetReason.RISK_TOO_HIGH and profile is not None and isinf(profile.interruption_dollars):
-            return "what is free may be interrupted, and it must not be", 0
+            return "what is free may be interrupted, and its units must not be", 0
         if verdict.reason in _NONE_THERE and not published.machines:
             return _none_owned(sum(each.machines for each in published.providers)), 0
         if verdict.reason == UnmetReason.AWAITING_DRAIN and profile is not None:
