@@ -20,7 +20,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import beaten
 from bigfleet.shard.read.explaining import rendered
 from bigfleet.shard.read.service import need_of
-from tests.strategies.builders import RACK
+from tests.strategies.builders import RACK, need
 from tests.strategies.placing_operator import PlacingOperator
 from tests.strategies.shard_world import S, World, cpu, test_config
 
@@ -227,6 +227,19 @@ def test_a_group_no_rack_holds_is_never_told_as_if_it_got_machines_later(minutes
     assert row(world)["WHY"] == "no domain holds the group"
     lost = line(explained(world), "lost")
     assert "whole group" in lost and "probe" not in lost
+
+
+def test_a_group_that_is_tried_only_now_and_then_is_told_so() -> None:
+    """Of sums, which are parked; of units only those behind many others are."""
+    world = World(oracle=False)
+    for rack in "abc":
+        world.provider.several(3, f"{rack}-", S.SPECULATIVE, labels={RACK: rack})
+    world.operator("c").send(need("c", 4, cpu=3, same=RACK, group="g"))
+    world.run(180)
+    (verdict,) = world.results[-1].verdicts.rows()
+    assert verdict.parked
+    lost = line(explained(world), "lost")
+    assert lost.endswith("too few in one domain for the whole group when it was last tried; it is tried now and then")
 
 
 def test_who_waits_for_a_drain_is_told_for_how_long_at_most() -> None:
