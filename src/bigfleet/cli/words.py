@@ -81,7 +81,7 @@ SEARCHES = {
 OUTCOMES = {
     "success": "success",
     "cancelled": "taken back",
-    "refused": "refused: pods would have no room",
+    "refused": "refused by its operator",
     "suppressed": "held: paused",
     "dryrun": "dry run",
     "inventory_miss": "machine was gone",

@@ -234,7 +234,7 @@ def test_a_group_that_is_tried_only_now_and_then_is_told_so() -> None:
     world = World(oracle=False)
     for rack in "abc":
         world.provider.several(3, f"{rack}-", S.SPECULATIVE, labels={RACK: rack})
-    world.operator("c").send(need("c", 4, cpu=3, same=RACK, group="g"))
+    world.operator("c").send(need("c", 4, cpu=4, same=RACK, group="g"))
     world.run(180)
     (verdict,) = world.results[-1].verdicts.rows()
     assert verdict.parked
@@ -260,3 +260,35 @@ def test_who_waits_for_a_drain_is_told_for_how_long_at_most() -> None:
     why = need_row(need_of(world.core, verdict))["WHY"]
     assert why.startswith("waits for a drain: 2 that would fit drain, for at most ")
     assert 90 < int(why.split()[-2].removesuffix("s")) < 3600
+    world.run(200)
+    beat = {each.beat for each in world.core.published.actions if each.kind == "Preempt" and each.cluster == "low"}
+    # Its nodes were bought at priority 10 and report pods of priority 0: that is what had to give way.
+    assert beat == {"low at priority 0, below 1000"}
+
+
+def test_empty_nodes_their_cluster_refuses_to_let_go_of_are_told_as_such() -> None:
+    """`c` has six nodes, five of them empty, and refuses every drain; nothing else is to be had."""
+    world = World(oracle=False)
+    world.provider.several(6, "s", S.SPECULATIVE, size={"cpu": 4000})
+    holder = PlacingOperator(world, "c")
+    holder.asks = {"priority": 0}
+    holder.start(6, 3)
+    world.run(60)
+    assert len(world.provider.configured("c")) == 6
+    holder.refusals.of = {f"s{n}" for n in range(6)}
+    holder.stop(5, 3)
+    other = PlacingOperator(world, "hi")
+    other.asks = {"priority": 0}
+    other.start(2, 3)
+    world.run(200)
+    assert len(other.waiting) == 2 and holder.refusals.said
+    seen = []
+    for _ in range(20):
+        (verdict,) = [each for each in world.results[-1].verdicts.rows() if each.key.cluster == "hi"]
+        view = need_of(world.core, verdict)
+        made = rendered(world.engine.explain(verdict.key, kinds=()), world.core.published, view)
+        seen += [(words.why(view), each.reason, each.count) for each in made.lost if each.winner_cluster_id == "c"]
+        world.run(3)
+    whys = {why for why, _, _ in seen if not why.startswith("waits for a drain")}
+    assert whys == {"5 that would fit stand empty, and c refused to let go"}
+    assert not [each for each in seen if "runs units" in each[1] and each[2] > 1]

@@ -47,6 +47,8 @@ class Why(StrEnum):
     NOT_USEFUL = "has none of what is missing"
     NO_ROOM = "runs what the cluster has there, without room for one unit more"
     ONE_PER_NODE = "has room, but has one already, or gets one, that it must not share a node with"
+    REFUSED = "stands empty, but its cluster refused to let go of it; it is asked again later"
+    EMPTY = "stands empty at its cluster, and is not taken from it at the moment"
     RUNS_AS_MUCH = "runs units of at least that priority"
     NOT_FRESH = "free, but the cluster has not said lately what has no room"
     NOT_BELIEVED = "free, but what the cluster says about its nodes does not add up"

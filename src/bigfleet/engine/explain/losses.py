@@ -18,6 +18,7 @@ from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN, SATISFIABLE
 from bigfleet.engine.explain.explanation import Granted, Lost, Source, Why
 from bigfleet.engine.explain.misses import near_misses
 from bigfleet.engine.fleet.cells import CONFIGURED, DELETING, DRAINING, FAILED, IDLE, SPECULATIVE
+from bigfleet.engine.nodes.reports import EMPTY
 from bigfleet.engine.outcome.verdict import FreeSupply
 from bigfleet.model.penalty import bucket_dollars
 
@@ -187,8 +188,22 @@ def _causes(holdings: Holdings, entry: int, cell: int) -> Iterator[tuple[_Cause,
         free -= shared
         if shared:
             yield (Why.ONE_PER_NODE, "", -1, cluster, int(w.bind.priority[int(w.cells.stamp[cell])])), shared
+    elif free > 0 and state == CONFIGURED and w.c.counted[cluster]:
+        for why, count in _empty_there(holdings, cell).items():
+            standing = min(free, count)
+            free -= standing
+            yield (why, "", -1, cluster, None), standing
     if free > 0:
         yield _unclaimed(holdings, entry, cell, state, cluster), free
+
+
+def _empty_there(holdings: Holdings, cell: int) -> Counter[Why]:
+    """Nodes of a cluster that its reports call empty, by whether it refused to drain them."""
+    nodes, units = holdings.engine.nodes, holdings.units
+    rests = units.standing.drain_rests if units is not None else set()
+    empty = [slot for slot in _slots(holdings, cell) if nodes.row(slot) >= 0]
+    empty = [slot for slot in empty if int(nodes.r.flags[nodes.row(slot)]) & EMPTY]
+    return +Counter(Why.REFUSED if slot in rests else Why.EMPTY for slot in empty)
 
 
 def _kept_by_tokens(holdings: Holdings, entry: int, cell: int) -> int:
@@ -275,6 +290,7 @@ def _reported(holdings: Holdings, entry: int, cell: int, cluster: int, stamped: 
     if cluster == int(w.e.cluster[entry]):
         return (Why.NO_ROOM, "", -1, cluster, stamped)
     rows = [row for slot in _slots(holdings, cell) if (row := nodes.row(slot)) >= 0]
+    rows = [row for row in rows if not int(nodes.r.flags[row]) & EMPTY]
     priority = min((int(nodes.r.priority[row]) for row in rows), default=stamped)
     if priority >= _priority(holdings, entry):
         return (Why.RUNS_AS_MUCH, "", -1, cluster, priority)

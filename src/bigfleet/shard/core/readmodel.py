@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bigfleet.engine.batches import Shape
+from bigfleet.engine.placement import RestKind
 from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import MICRO
@@ -199,6 +200,13 @@ class ReadModel:
     def counted_on_until(self, machine: str) -> int:
         """Until when a machine under way, or draining, is counted on; 0 where nobody keeps that."""
         return self.state.deadlines.until(machine)
+
+    def refused(self) -> list[Record]:
+        """Nodes that stand empty and that their clusters refused to let go of a moment ago."""
+        rests = (rest.machine for rest in self.placement.spared.rests() if rest.kind == RestKind.DRAIN)
+        records = [record for machine in rests if (record := self.state.fleet.machines.get(machine)) is not None]
+        reports = self.placement.reports
+        return [each for each in records if (told := reports.on(each.key)) is not None and told.empty]
 
     def known_clusters(self) -> frozenset[str]:
         """Clusters that ever spoke here, or have machines."""

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 # Errors that are told of failed machines: the most frequent ones.
 _ERRORS = 2
-# Kinds that are told by name.
+# Kinds and clusters that are told by name.
 _KINDS = 3
+_CLUSTERS = 3
 _NONE_THERE = frozenset({UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.TOPOLOGY_UNSATISFIABLE})
+_TAKEN = frozenset({UnmetReason.FRAGMENTATION, UnmetReason.PRIORITY_STARVED, UnmetReason.PREEMPTION_EXHAUSTED})
 _MAY_HAVE_FAILED = frozenset(
     {UnmetReason.SUPPLY_BACKED_OFF, UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.PRIORITY_STARVED}
 )
@@ -53,6 +55,8 @@ class UnmetWords:
             return _none_owned(sum(each.machines for each in published.providers)), 0
         if verdict.reason == UnmetReason.AWAITING_DRAIN and profile is not None:
             return self._drains(verdict, profile), 0
+        if verdict.reason in _TAKEN and profile is not None and (said := self._refused(verdict, profile)):
+            return said, 0
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
             return "", 0
         if failed := self._that_failed(verdict, profile):
@@ -120,6 +124,18 @@ class UnmetWords:
             return ""
         drain = "drains" if len(left) == 1 else "drain"
         return f"waits for a drain: {len(left)} that would fit {drain}, for at most {max(left) // SECOND}s more"
+
+    def _refused(self, verdict: Verdict, profile: Profile) -> str:
+        """Which clusters refuse to let go of empty nodes that would serve a need of another."""
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        found = [
+            record
+            for record in self._core.read.refused()
+            if record.cluster != verdict.key.cluster and shape_serves(record.shape, profile, unit, overhead)
+        ]
+        whose = ", ".join(sorted({record.cluster for record in found})[:_CLUSTERS])
+        stand = "stands" if len(found) == 1 else "stand"
+        return f"{len(found)} that would fit {stand} empty, and {whose} refused to let go" if found else ""
 
     def _that_would_fit(self, state: MachineState, verdict: Verdict, profile: Profile) -> list[Record]:
         """Machines of this shard in a state that would serve a need."""
