@@ -1,8 +1,9 @@
 """The product as the judge's candidate: operators with their mirrors, a shard with its engine, a provider behind it.
 
 Owns the wiring and the bills. The simulator's site runs the production cores on its event kernel; clusters are the
-judge's world; machines are paid for from their Create to their Delete, what is reserved always. Nothing is decided
-here, and nothing of the world is told to anybody except through the operators' mirrors.
+judge's world; machines are paid for from their Create to their Delete, what is reserved always. Clusters have both
+policies of `deploy/admission`. Nothing is decided here, and nothing of the world is told to anybody except through the
+operators' mirrors.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from bench.quality.cluster import JudgedCluster
-from bench.quality.kinds import UNLIMITED, Ints
+from bench.quality.kinds import UNLIMITED, Flags, Ints
 from bench.quality.offers import NAMES, PROVIDER, catalogue, offerings
 from bench.quality.world import BOOT_S, CYCLE_S, World
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.results import ActionKind, Disposition
 from bigfleet.model.machine import MachineState
+from bigfleet.model.proportion import proportion
 from bigfleet.provider.kit.core.records import MachineRecord
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
@@ -28,6 +30,16 @@ from bigfleet.virtual.kernel import MILLISECOND, SECOND, Duration, Kernel
 
 _CYCLE = round(CYCLE_S * SECOND)
 _SOON = Duration.fixed(MILLISECOND)
+
+
+def _preferred(world: World) -> Flags:
+    """(class, kind): what `prefer-own-proportion.yaml` makes pods of a class prefer: nodes whose label says their own
+    proportion of GiB to cores, as the operator writes it. Nodes with devices have none."""
+    cores, gib = world.trace.classes.request[:, 0] / 1000, world.trace.classes.request[:, 1] / 1024
+    wanted = np.select([gib <= 3 * cores, gib <= 6 * cores, gib <= 12 * cores], ["2", "4", "8"], "16")
+    sizes, gpu = world.kinds.capacity, world.kinds.gpu
+    shown = [proportion(size[0] / 1000, size[1] / 1024) for size in sizes.tolist()]
+    return ((cores > 0) & (gib > 0))[:, None] & (wanted[:, None] == np.array(shown)[None, :]) & ~gpu[None, :]
 
 
 class Fleet:
@@ -46,6 +58,7 @@ class Fleet:
         # Of each shard's last step; good until its next one.
         self._verdicts: dict[str, Any] = {}
         self.lost_machines = 0
+        world.preferred = _preferred(world)
         groups = [list(range(world.trace.clusters))] if shared else [[each] for each in range(world.trace.clusters)]
         self._sites = [self._site(place, members, len(groups), settings) for place, members in enumerate(groups)]
         world.watcher = self
