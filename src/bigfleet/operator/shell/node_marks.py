@@ -1,5 +1,5 @@
-"""What we write on Nodes: cordon and drain, closing, levels of fill, for whom a new one is kept, its proportion of memory
-to cores. One writer per node, from what it should show.
+"""What we write on Nodes: cordon and drain, closing, levels of fill, for whom a new one is kept, its proportion of
+memory to cores. One writer per node, from what it should show.
 
 Everything is on the Node itself, so that a restarted operator finds it again: the drain as an annotation, closing as an
 annotation and a soft taint, levels as soft taints, keeping as an annotation and a hard taint. Whatever others wrote
