@@ -137,9 +137,10 @@ class _PlacedWorld(_World):
             self.flavour = Flavour(same=0.05, spread=0.1, picky=0.1, bound=12, free=8)
             self.profiles = [self._profile() for _ in range(dice.randint(1, 4))]
         if self.mood == CALM or dice.random() < 0.4:
+            # Owned ones too where nodes are closed and moved; where much is bought they would only be in the way.
+            markets = (2, 3, 3, 3, 4) if self.mood == CALM else (3, 3, 4)
             self.shapes = [
-                replace(shape, capacity_type=dice.choice((2, 3, 3, 3, 4)), price=shape.price or 2.0)
-                for shape in self.shapes
+                replace(shape, capacity_type=dice.choice(markets), price=shape.price or 2.0) for shape in self.shapes
             ]
         if dice.random() < 0.3:
             self.shapes = [
