@@ -1,9 +1,8 @@
 """The product as the judge's candidate: operators with their mirrors, a shard with its engine, a provider behind it.
 
 Owns the wiring and the bills. The simulator's site runs the production cores on its event kernel; clusters are the
-judge's world; machines are paid for from their Create to their Delete, what is reserved always. Clusters have both
-policies of `deploy/admission`. Nothing is decided here, and nothing of the world is told to anybody except through the
-operators' mirrors.
+judge's world; machines are paid for from their Create to their Delete, what is reserved always. Nothing is decided
+here, and nothing of the world is told to anybody except through the operators' mirrors.
 """
 
 from __future__ import annotations
@@ -45,8 +44,11 @@ def _preferred(world: World) -> Flags:
 class Fleet:
     """One shard for all clusters of a world, or one for each of them with its part of what is reserved."""
 
-    def __init__(self, world: World, name: str = "engine", *, shared: bool = True, **settings: Any) -> None:
-        """`settings` are the shard's, where they differ from what a process starts with."""
+    def __init__(
+        self, world: World, name: str = "engine", *, shared: bool = True, own_proportion: bool = False, **settings: Any
+    ) -> None:
+        """`own_proportion`: the clusters' owners have applied `prefer-own-proportion.yaml`. `settings` are the shard's,
+        where they differ from what a process starts with."""
         self.name = name
         self._world = world
         self._kernel = Kernel(seed=world.trace.seed)
@@ -58,7 +60,8 @@ class Fleet:
         # Of each shard's last step; good until its next one.
         self._verdicts: dict[str, Any] = {}
         self.lost_machines = 0
-        world.preferred = _preferred(world)
+        if own_proportion:
+            world.preferred = _preferred(world)
         groups = [list(range(world.trace.clusters))] if shared else [[each] for each in range(world.trace.clusters)]
         self._sites = [self._site(place, members, len(groups), settings) for place, members in enumerate(groups)]
         world.watcher = self

@@ -105,7 +105,7 @@ def test_pods_of_the_fleet_prefer_nodes_of_their_proportion_and_take_others_when
     rows = [ready(world, kind) for kind in range(3)]
     world.nodes.taints[rows[2]] = 7
     assert world.scheduler.choose(world, int(world.trace.cls[1]), 0, 1) == rows[0], "the emptiest, if nobody tells it"
-    Fleet(world)
+    Fleet(world, own_proportion=True)
     for pod, own in ((0, rows[0]), (1, rows[1])):
         assert world.scheduler.choose(world, int(world.trace.cls[pod]), 0, pod) == own
     world.nodes.free[rows[1]] = 0
