@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigfleet.engine.kernels.columns import grown, made, room
+from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
-from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, U1, U1R, inner, kernel, prefetch
 from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
@@ -36,26 +36,26 @@ class Cells(View):
     """One row per cell. `stamp` is a binding, an attribution pair or -1; `taken` counts claims of this step,
     `lost` unclaimed members that became victims."""
 
-    cls: I4
-    owner: I4
-    state: U1
-    held: U1
-    cluster: I4
-    stamp: I4
-    count: I4
-    taken: I4
+    cls: I4R
+    owner: I4R
+    state: U1R
+    held: U1R
+    cluster: I4R
+    stamp: I4R
+    count: I4R
+    taken: I4R
     lost: I4
-    least: I4
-    start: I8
-    size: I4
-    used: I4
-    ordered: I4
-    adds: I4
-    flags: U1
+    least: I4R
+    start: I4R
+    size: I4R
+    used: I4R
+    ordered: I4R
+    adds: I4R
+    flags: U1R
     next: I4
     prev: I4
     idle_floor: I8
-    price: F8
+    price: F8R
     worth: F8
     group: I4
     touched: I4
@@ -108,7 +108,7 @@ class CellStore:
         rows = meta[USED] - meta[FREE] + cells
         if rows > len(v.cls):
             rows = room(len(v.cls), rows)
-            kept = {"table": v.table, "meta": v.meta}
+            kept = {"table": v.table, "meta": v.meta} | grown_rows(v, rows)
             v = Cells(
                 **{name: kept[name] if name in kept else grown(column, rows) for name, column in v._asdict().items()}
             )
@@ -340,9 +340,6 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
         if i + 8 < touched:
             ahead = cells.touched[i + 8]
             prefetch(cells.flags, ahead)
-            prefetch(cells.count, ahead)
-            prefetch(cells.least, ahead)
-            prefetch(cells.owner, ahead)
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
         if cells.count[cell] > 0 and cells.least[cell] < 0:
@@ -368,7 +365,6 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             if owners.dirty[ahead] == UNORDERED:
                 for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
                     prefetch(cells.count, lists.data[k])
-                    prefetch(cells.flags, lists.data[k])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
@@ -453,7 +449,8 @@ def block_less(cells: Cells, ids: Ids, a: int, b: int) -> bool:
         return bool(cells.state[a] > cells.state[b])
     if cells.price[a] != cells.price[b]:
         return bool(cells.price[a] < cells.price[b])
-    if cells.worth[a] != cells.worth[b]:
+    # Of one stamp they are worth the same.
+    if cells.stamp[a] != cells.stamp[b] and cells.worth[a] != cells.worth[b]:
         return bool(cells.worth[a] > cells.worth[b])
     return id_less(ids, cells.least[a], cells.least[b])
 

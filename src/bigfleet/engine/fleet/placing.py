@@ -34,7 +34,7 @@ from bigfleet.engine.fleet.cells import (
 )
 from bigfleet.engine.fleet.partitions import Units, unit_of_class
 from bigfleet.engine.kernels.ids import Ids, align_ids, forget_id, hash_bytes, intern_id
-from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch, put
+from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, I8M, U1, U1R, inner, kernel, prefetch, put
 from bigfleet.engine.kernels.pool import Pool, pool_room
 from bigfleet.engine.kernels.view import View, view
 
@@ -51,19 +51,19 @@ class Slots(View):
     """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id; `excess_mark` the last
     step that found it excess, 0 without."""
 
-    state: U1
-    shape: I4
-    cluster: I4
-    stamp: I4
+    state: U1R
+    shape: I4R
+    cluster: I4R
+    stamp: I4R
     not_before: I8
     deadline: I8
     idle_since: I8
     excess_since: I8
     excess_mark: I4
-    cell: I4
-    place: I4
-    seen: I4
-    flags: U1
+    cell: I4R
+    place: I4R
+    seen: I4R
+    flags: U1R
 
 
 @view
@@ -256,19 +256,10 @@ def _look_ahead(
         slot = ids.table[guess[i - first]]
         guess[i - first] = slot
         if slot >= 0:
-            prefetch(ids.len, slot)
-            prefetch(ids.off, slot)
             prefetch(ids.key, slot)
-            prefetch(slots.seen, slot)
             prefetch(slots.state, slot)
-            prefetch(slots.shape, slot)
-            prefetch(slots.cluster, slot)
-            prefetch(slots.stamp, slot)
             prefetch(slots.not_before, slot)
             prefetch(slots.deadline, slot)
-            prefetch(slots.cell, slot)
-            prefetch(slots.place, slot)
-            prefetch(slots.flags, slot)
             prefetch(slots.excess_since, slot)
             prefetch(slots.excess_mark, slot)
     table = len(cells.table) - 1
@@ -305,19 +296,6 @@ def _bound_hash(keys: Keys, records: Records, i: int) -> int:
 def _fetch_cell(cells: Cells, cell: int) -> None:
     if cell >= 0:
         prefetch(cells.cls, cell)
-        prefetch(cells.state, cell)
-        prefetch(cells.cluster, cell)
-        prefetch(cells.stamp, cell)
-        prefetch(cells.held, cell)
-        prefetch(cells.flags, cell)
-        prefetch(cells.start, cell)
-        prefetch(cells.count, cell)
-        prefetch(cells.used, cell)
-        prefetch(cells.ordered, cell)
-        prefetch(cells.least, cell)
-        prefetch(cells.adds, cell)
-        prefetch(cells.size, cell)
-        prefetch(cells.owner, cell)
 
 
 @kernel
@@ -558,10 +536,6 @@ def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) ->
         if i + 16 < joining:
             cell = slots.cell[work.slot[i + 16]]
             prefetch(cells.used, cell)
-            prefetch(cells.start, cell)
-            prefetch(cells.least, cell)
-            prefetch(cells.ordered, cell)
-            prefetch(cells.count, cell)
             prefetch(ids.key, work.slot[i + 16])
         if i + 8 < joining:
             cell = slots.cell[work.slot[i + 8]]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.kernels.columns import grown, made, room
-from bigfleet.engine.kernels.jit import I4, I8, U1, eight, inner, kernel
+from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
+from bigfleet.engine.kernels.jit import I4, I4R, I8, I8R, U1, eight, inner, kernel
+from bigfleet.engine.kernels.rows import copied_rows
 from bigfleet.engine.kernels.view import View, view
 
 # Places in `meta`.
@@ -24,9 +25,9 @@ class Ids(View):
     """Slot columns `off`, `len`, `key`; `table` maps hashes to slots; `free` is a stack of slots."""
 
     arena: U1
-    off: I8
-    len: I4
-    key: I8
+    off: I8R
+    len: I4R
+    key: I8R
     table: I4
     free: I4
     meta: I8
@@ -50,9 +51,9 @@ class IdStore:
         if slots > len(v.off):
             slots = room(len(v.off), slots)
             v = v._replace(
-                off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots),
+                **grown_rows(v, slots),
                 free=grown(v.free, slots, used=meta[FREE]),
-            )  # fmt: skip
+            )
         if meta[BYTES] + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
             v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
@@ -90,7 +91,7 @@ def _packed(v: Ids, id_bytes: int) -> Ids:
     alive = int(sizes[sizes > 0].sum())
     if 2 * alive > int(v.meta[BYTES]):
         return v
-    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), off=v.off.copy())
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), **copied_rows(v))
     pack(v, packed)
     return packed
 
