@@ -124,7 +124,7 @@ def _credit_nothing(w: World, owner: int) -> None:
 
 @inner
 def _fetch_list(w: World, owner: int) -> None:
-    """Asks for the list of a unit that is two units away."""
+    """Asks for the list of a unit that is some units away."""
     for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
         prefetch(w.held.data, k)
     prefetch(w.e.part, w.owners.entry[owner])
@@ -132,10 +132,11 @@ def _fetch_list(w: World, owner: int) -> None:
 
 @inner
 def _fetch_unit(w: World, owner: int) -> None:
-    """Asks for the cells and entries of the next unit: they are short stretches all over memory."""
+    """Asks for the cells and entries of a unit that is near: they are short stretches all over memory."""
     for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
         cell = w.held.data[k]
         prefetch(w.cells.count, cell)
+        prefetch(w.cells.flags, cell)
     first = w.owners.entry[owner]
     count = w.owners.entries[owner]
     prefetch(w.e.flags, first)
@@ -165,10 +166,10 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     owners = w.owners
     for at in range(first, last):
         owner = which[at]
+        if at + 4 < last:
+            _fetch_list(w, which[at + 4])
         if at + 2 < last:
-            _fetch_list(w, which[at + 2])
-        if at + 1 < last:
-            _fetch_unit(w, which[at + 1])
+            _fetch_unit(w, which[at + 2])
         if credit_alike(w, owner):
             continue
         lists_before = w.lists.meta[LISTS_USED]

@@ -24,8 +24,9 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
-# made since its unit was last credited.
-TOUCH, MOVED, LISTED, NEW = 1, 2, 4, 8
+# made since its unit was last credited; without machines, so that its owner drops it. A column of its own: an owner
+# looks at the flags of all its cells to find the few that changed.
+TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
 # Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
 CHANGED, UNORDERED = 1, 2
 _EMPTY, _GRAVE = -1, -2
@@ -51,7 +52,7 @@ class Cells(View):
     used: I4R
     ordered: I4R
     adds: I4R
-    flags: U1R
+    flags: U1
     next: I4
     prev: I4
     idle_floor: I8
@@ -339,10 +340,13 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
     for i in range(touched):
         if i + 8 < touched:
             ahead = cells.touched[i + 8]
+            prefetch(cells.count, ahead)
             prefetch(cells.flags, ahead)
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
-        if cells.count[cell] > 0 and cells.least[cell] < 0:
+        if cells.count[cell] <= 0:
+            cells.flags[cell] |= EMPTY
+        elif cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
         owner = cells.owner[cell]
@@ -358,13 +362,15 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             mark_dirty(owners, owner, UNORDERED)
     dirty = owners.meta[0]
     for i in range(dirty):
-        if i + 2 < dirty:
-            prefetch(lists.data, owners.start[owners.list[i + 2]])
-        if i + 1 < dirty:
-            ahead = owners.list[i + 1]
+        if i + 6 < dirty:
+            ahead = owners.list[i + 6]
+            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
+                prefetch(lists.data, k)
+        if i + 3 < dirty:
+            ahead = owners.list[i + 3]
             if owners.dirty[ahead] == UNORDERED:
                 for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
-                    prefetch(cells.count, lists.data[k])
+                    prefetch(cells.flags, lists.data[k])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
@@ -488,7 +494,7 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
     loose = np.empty(used, np.int32)
     for k in range(used):
         cell = lists.data[start + k]
-        if cells.count[cell] <= 0:
+        if cells.flags[cell] & EMPTY:
             continue
         if cells.flags[cell] & MOVED:
             cells.flags[cell] &= ~MOVED & 0xFF
@@ -500,12 +506,20 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
     owners.used[owner] = kept + moved
     if moved == 0:
         return
-    _sort_blocks(cells, ids, loose, moved)
+    if moved > 1:
+        _sort_blocks(cells, ids, loose, moved)
     end = kept
     for b in range(moved - 1, -1, -1):
-        # Few move, so their places are looked for by halves; what comes after them steps back.
-        low = 0
+        # Few move, and most of them to the end: places are looked for from there in growing strides, then by halves.
+        # What comes after them steps back.
         high = end
+        at = end - 1
+        stride = 1
+        while at >= 0 and block_less(cells, ids, loose[b], lists.data[start + at]):
+            high = at
+            at -= stride
+            stride *= 2
+        low = max(0, at + 1)
         while low < high:
             middle = (low + high) // 2
             if block_less(cells, ids, loose[b], lists.data[start + middle]):

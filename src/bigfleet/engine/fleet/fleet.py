@@ -73,7 +73,9 @@ class Fleet:
         self.v.cell[:] = -1
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
-        self._work = made(Work, 16)._replace(guess=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64))
+        self._work = made(Work, 16)._replace(
+            guess=np.zeros(AHEAD, np.int32), home=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64)
+        )
         self._work.meta[NEXT_DUE] = NEVER
         self._batch = 0
         self._named: set[str] = set()

@@ -155,11 +155,15 @@ def id_less(ids: Ids, a: int, b: int) -> bool:
 
 
 @inner
-def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
-    if ids.len[slot] != size:
+def _same_id(ids: Ids, slot: int, key: int, arena: U1, start: int, size: int) -> bool:
+    """Whether a slot's id is this one, whose key is known: that of another is nearly always another."""
+    if ids.key[slot] != key or ids.len[slot] != size:
         return False
     base = ids.off[slot]
-    for i in range(size):
+    same = 0
+    while same + 8 <= size and eight(ids.arena, base + same) == eight(arena, start + same):
+        same += 8
+    for i in range(same, size):
         if ids.arena[base + i] != arena[start + i]:
             return False
     return True
@@ -168,27 +172,29 @@ def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
 @inner
 def find_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     mask = len(ids.table) - 1
+    key = prefix_key(arena, start, size, ids.meta[SKIP])
     at = hash_bytes(arena, start, size) & mask
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
-        if slot >= 0 and _same_id(ids, slot, arena, start, size):
+        if slot >= 0 and _same_id(ids, slot, key, arena, start, size):
             return slot
         at = (at + 1) & mask
     return -1
 
 
 @inner
-def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
-    """The slot of an id, made if it is new; room must have been reserved."""
+def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int) -> int:
+    """The slot of an id, made if it is new; room must have been reserved. `home` is its hash."""
     mask = len(ids.table) - 1
-    at = hash_bytes(arena, start, size) & mask
+    at = home & mask
+    key = prefix_key(arena, start, size, ids.meta[SKIP])
     grave = -1
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
         if slot == _GRAVE:
             if grave < 0:
                 grave = at
-        elif _same_id(ids, slot, arena, start, size):
+        elif _same_id(ids, slot, key, arena, start, size):
             return slot
         at = (at + 1) & mask
     if grave >= 0:
@@ -206,7 +212,7 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     ids.meta[BYTES] += size
     ids.off[slot] = base
     ids.len[slot] = size
-    ids.key[slot] = prefix_key(ids.arena, base, size, ids.meta[SKIP])
+    ids.key[slot] = key
     ids.table[at] = slot
     ids.meta[LIVE] += 1
     return slot
