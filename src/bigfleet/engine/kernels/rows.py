@@ -7,7 +7,6 @@ together; a store has one set of rows. What most places leave at zero stays a co
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -17,9 +16,18 @@ from numpy.typing import NDArray
 ROW = "row"
 
 
-@cache
+_PLACES: dict[type[Any], dict[str, tuple[np.dtype[Any], int, int]]] = {}
+
+
 def places(kind: type[Any]) -> dict[str, tuple[np.dtype[Any], int, int]]:
     """Element, offset within a row and length of a row, by column; empty for a store without rows."""
+    known = _PLACES.get(kind)
+    if known is None:
+        known = _PLACES[kind] = _placed(kind)
+    return known
+
+
+def _placed(kind: type[Any]) -> dict[str, tuple[np.dtype[Any], int, int]]:
     found: dict[str, np.dtype[Any]] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         said = get_args(hint)[1:]
