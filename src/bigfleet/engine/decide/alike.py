@@ -23,23 +23,25 @@ def credit_alike(w: World, owner: int) -> bool:
     used = owners.used[owner]
     start = owners.entry[owner]
     end = start + owners.entries[owner]
-    if used == 0 or start == end or not _are_alike(w, owner, used, start, end):
+    if used == 0 or start == end:
         return False
-    most = used + end - start
     base = owners.log[owner]
-    in_place = most <= owners.room[owner]
+    in_place = used + end - start <= owners.room[owner]
     if not in_place:
         base = w.log.meta[LOG_USED]
-        if base + most > len(w.log.cell):
+        if base + used + end - start > len(w.log.cell):
             return False
-    size = w.cells.cls[w.tmp.cell[0]]
+    # Entries before `entry` keep what they have: `dealt` machines, all of those before the k-th cell and some of it.
+    entry, k, dealt, gone = _kept(w, owner, used, start, end) if in_place else (start, 0, 0, 0)
+    if not _are_alike(w, owner, used, entry, end, k):
+        return False
+    at = base if entry == start else w.e.log[entry - 1] + w.e.logged[entry - 1]
+    size = w.cells.cls[w.held.data[owners.start[owner]]]
     cluster = owners.cluster[owner]
-    at = base
+    first_cell = k
+    here = w.tmp.n[k] - gone
     pending = 0
-    # The cell that machines are taken from, and how many are left in it.
-    k = 0
-    here = w.tmp.n[0]
-    for entry in range(start, end):
+    while entry < end:
         wanted = _wanted(w, size, cluster, w.e.part[entry])
         first = at
         lacking = abs(wanted)
@@ -65,29 +67,71 @@ def credit_alike(w: World, owner: int) -> bool:
             _write(w, size, cluster, entry, wanted)
             w.e.flags[entry] |= SETTLED
             w.parts.since[w.e.part[entry]] = NO_TIME
+        entry += 1
     owners.stall[owner] = -1
     owners.timed[owner] = 0
     owners.pending[owner] = pending
     owners.logged[owner] = at - base
+    owners.same[owner] = used
     if not in_place:
         w.log.meta[LOG_USED] = at
         keep_log(w, owner, base, start, end)
-    _close(w, owner, used, k, here)
+    _close(w, owner, used, first_cell, dealt - gone, k, here)
     return True
 
 
 @inner
-def _are_alike(w: World, owner: int, used: int, start: int, end: int) -> bool:
+def _kept(w: World, owner: int, used: int, start: int, end: int) -> tuple[int, int, int, int]:
+    """How far everything is as it was: the first entry to credit anew, the cell it begins with, how many machines the
+    entries before it have, and how many of those are of that cell.
+
+    Entries are kept that were satisfied from the first cells that are the same. What they have is in the log.
+    """
+    held = w.owners.start[owner]
+    same = min(w.owners.same[owner], used)
+    at = w.owners.log[owner]
+    entry = start
+    k = 0
+    dealt = 0
+    gone = 0
+    while entry < end and w.e.flags[entry] & SETTLED and w.e.log[entry] == at:
+        here = k
+        of_it = gone
+        sum_of = 0
+        until = at + w.e.logged[entry]
+        while at < until and here < same:
+            if w.log.cell[at] != w.held.data[held + here]:
+                here += 1
+                of_it = 0
+                if here >= same or w.log.cell[at] != w.held.data[held + here]:
+                    break
+            of_it += w.log.n[at]
+            sum_of += w.log.n[at]
+            at += 1
+        if at < until:
+            break
+        k = here
+        gone = of_it
+        dealt += sum_of
+        entry += 1
+    # Configured cells come first, so those before one are Configured too, and are counted by what is dealt.
+    if entry == start or w.cells.state[w.held.data[held + k]] != CONFIGURED:
+        return start, 0, 0, 0
+    return entry, k, dealt, gone
+
+
+@inner
+def _are_alike(w: World, owner: int, used: int, first: int, end: int, known: int) -> bool:
     """Whether the unit's rows are plain ones that all its machines match, and its machines bound and of one size.
 
-    Lists its cells and how many machines each has.
+    Lists its cells and how many machines each has. Cells before `known` and entries before `first` were so.
     """
-    con = w.p.con[w.e.prof[start]]
+    con = w.p.con[w.e.prof[w.owners.entry[owner]]]
     cluster = w.owners.cluster[owner]
     width = w.parts.agg.shape[1]
     held = w.owners.start[owner]
     size = w.cells.cls[w.held.data[held]]
-    for k in range(used):
+    for k in range(known, used):
         cell = w.held.data[held + k]
         cls = w.cells.cls[cell]
         if w.match[con, cls] == 0 or w.cells.state[cell] == CREATING:
@@ -97,7 +141,7 @@ def _are_alike(w: World, owner: int, used: int, start: int, end: int) -> bool:
                 return False
         w.tmp.cell[k] = cell
         w.tmp.n[k] = w.cells.count[cell]
-    for entry in range(start, end):
+    for entry in range(first, end):
         if w.e.kind[entry] != PLAIN or w.p.con[w.e.prof[entry]] != con:
             return False
         part = w.e.part[entry]
@@ -142,11 +186,14 @@ def _write(w: World, size: int, cluster: int, entry: int, claimed: int) -> None:
 
 
 @inner
-def _close(w: World, owner: int, used: int, k: int, here: int) -> None:
-    """Cells before the k-th were used up, and of that one `here` machines are left; counts what is Configured."""
+def _close(w: World, owner: int, used: int, first: int, before: int, k: int, here: int) -> None:
+    """Cells before the k-th were used up, and of that one `here` machines are left; counts what is Configured.
+
+    Before the first there are so many Configured machines, in cells that are as they were.
+    """
     excess = 0
-    configured = 0
-    for i in range(used):
+    configured = before
+    for i in range(first, used):
         cell = w.tmp.cell[i]
         count = w.tmp.n[i]
         taken = count if i < k else count - here if i == k else 0

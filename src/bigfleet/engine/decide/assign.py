@@ -109,6 +109,7 @@ def _credit_nothing(w: World, owner: int) -> None:
     """A unit of a cluster that reports placement: nothing it has is claimed, and nothing of it is excess by sums."""
     owners = w.owners
     owners.stall[owner] = -1
+    owners.same[owner] = 0
     owners.pending[owner] = 0
     owners.timed[owner] = 0
     owners.logged[owner] = 0
@@ -133,7 +134,9 @@ def _fetch_list(w: World, owner: int) -> None:
 @inner
 def _fetch_unit(w: World, owner: int) -> None:
     """Asks for the cells and entries of a unit that is near: they are short stretches all over memory."""
-    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+    # Those that are as they were are hardly looked at.
+    known = max(0, w.owners.same[owner] - 4)
+    for k in range(w.owners.start[owner] + known, w.owners.start[owner] + w.owners.used[owner]):
         cell = w.held.data[k]
         prefetch(w.cells.count, cell)
         prefetch(w.cells.flags, cell)
@@ -172,6 +175,7 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             _fetch_unit(w, which[at + 2])
         if credit_alike(w, owner):
             continue
+        owners.same[owner] = 0
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]
         log_before = w.log.meta[LOG_USED]

@@ -24,9 +24,9 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
-# made since its unit was last credited; without machines, so that its owner drops it. A column of its own: an owner
-# looks at the flags of all its cells to find the few that changed.
-TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
+# made since its unit was last credited; without machines, so that its owner drops it; among those being settled. A
+# column of its own: an owner looks at the flags of all its cells to find the few that changed.
+TOUCH, MOVED, LISTED, NEW, EMPTY, STIRRED = 1, 2, 4, 8, 16, 32
 # Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
 CHANGED, UNORDERED = 1, 2
 _EMPTY, _GRAVE = -1, -2
@@ -70,7 +70,8 @@ class Owners(View):
     """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
     their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
     whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
-    (`choosy`), their stretch of the credit log with the room it has, and Configured machines."""
+    (`choosy`), their stretch of the credit log with the room it has, Configured machines, and how many of the first
+    cells are as they were when they were last credited by counting (`same`)."""
 
     start: I8
     size: I4
@@ -87,6 +88,7 @@ class Owners(View):
     log: I8
     logged: I4
     room: I4
+    same: I4
     excess: I8
     configured: I8
     list: I4
@@ -136,6 +138,7 @@ class CellStore:
         self.members.clear()
         self.lists.clear()
         self.owners.used[:] = 0
+        self.owners.same[:] = 0
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
@@ -344,6 +347,7 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             prefetch(cells.flags, ahead)
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
+        cells.flags[cell] |= STIRRED
         if cells.count[cell] <= 0:
             cells.flags[cell] |= EMPTY
         elif cells.least[cell] < 0:
@@ -368,14 +372,15 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
                 prefetch(lists.data, k)
         if i + 3 < dirty:
             ahead = owners.list[i + 3]
-            if owners.dirty[ahead] == UNORDERED:
-                for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
-                    prefetch(cells.flags, lists.data[k])
+            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
+                prefetch(cells.flags, lists.data[k])
+        _count_same(cells, owners, lists, owners.list[i])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
     for i in range(touched):
         cell = cells.touched[i]
+        cells.flags[cell] &= ~STIRRED & 0xFF
         if cells.count[cell] == 0:
             if cells.size[cell] > 0:
                 give_chunk(members, cells.start[cell], cells.size[cell])
@@ -485,6 +490,16 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
 
 
 @inner
+def _count_same(cells: Cells, owners: Owners, lists: Pool, owner: int) -> None:
+    """No more of an owner's first cells are the same than come before one that is being settled."""
+    start = owners.start[owner]
+    k = 0
+    while k < owners.same[owner] and not cells.flags[lists.data[start + k]] & STIRRED:
+        k += 1
+    owners.same[owner] = k
+
+
+@inner
 def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
     """Drops empty cells and merges those whose place changed back into the order."""
     start = owners.start[owner]
@@ -530,3 +545,4 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
             lists.data[start + k + b + 1] = lists.data[start + k]
         lists.data[start + low + b] = loose[b]
         end = low
+    owners.same[owner] = min(owners.same[owner], end)
