@@ -14,6 +14,8 @@ from bigfleet.engine.kernels.jit import inner
 
 # What does not fit on a machine takes none, however much it lacks.
 _TOO_LARGE = -1
+# Where the credit that is kept ends, in `tmp.dom`.
+_CELL, _DEALT, _GONE = 0, 1, 2
 
 
 @inner
@@ -32,7 +34,16 @@ def credit_alike(w: World, owner: int) -> bool:
         if base + used + end - start > len(w.log.cell):
             return False
     # Entries before `entry` keep what they have: `dealt` machines, all of those before the k-th cell and some of it.
-    entry, k, dealt, gone = _kept(w, owner, used, start, end) if in_place else (start, 0, 0, 0)
+    entry = start
+    k = 0
+    dealt = 0
+    gone = 0
+    if in_place:
+        entry = _kept(w, owner, used, start, end)
+    if entry > start:
+        k = w.tmp.dom[_CELL]
+        dealt = w.tmp.dom[_DEALT]
+        gone = w.tmp.dom[_GONE]
     if not _are_alike(w, owner, used, entry, end, k):
         return False
     at = base if entry == start else w.e.log[entry - 1] + w.e.logged[entry - 1]
@@ -81,9 +92,9 @@ def credit_alike(w: World, owner: int) -> bool:
 
 
 @inner
-def _kept(w: World, owner: int, used: int, start: int, end: int) -> tuple[int, int, int, int]:
-    """How far everything is as it was: the first entry to credit anew, the cell it begins with, how many machines the
-    entries before it have, and how many of those are of that cell.
+def _kept(w: World, owner: int, used: int, start: int, end: int) -> int:
+    """How far everything is as it was: the first entry to credit anew, if that is not the first of all. Then `tmp.dom`
+    has the cell it begins with, how many machines the entries before it have, and how many of those are of that cell.
 
     Entries are kept that were satisfied from the first cells that are the same. What they have is in the log.
     """
@@ -116,8 +127,11 @@ def _kept(w: World, owner: int, used: int, start: int, end: int) -> tuple[int, i
         entry += 1
     # Configured cells come first, so those before one are Configured too, and are counted by what is dealt.
     if entry == start or w.cells.state[w.held.data[held + k]] != CONFIGURED:
-        return start, 0, 0, 0
-    return entry, k, dealt, gone
+        return start
+    w.tmp.dom[_CELL] = k
+    w.tmp.dom[_DEALT] = dealt
+    w.tmp.dom[_GONE] = gone
+    return entry
 
 
 @inner
