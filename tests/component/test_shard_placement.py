@@ -61,6 +61,8 @@ OFFERS = [
     offered("smaller", 1, 0.15),
     offered("big", 8, 0.8, 2),
     offered("small", 2, 0.3, 2),
+    offered("large", 8, 0.8, 2),
+    offered("little", 2, 0.3, 2),
     offered("sums", 2, 0.2),
 ]
 
@@ -85,8 +87,7 @@ async def test_rows_with_counts_get_a_node_for_every_unit_and_empty_nodes_are_gi
         await settled(client, 3)
         assert client.acks[-1].outcome == shard_pb2.Acknowledgement.OUTCOME_APPLIED
         client.pods = 2
-        await until(lambda: len(client.nodes) == 1)
-        assert not client.waiting
+        await settled(client, 1)
         assert all(each.voluntary for each in client.reclaims)
 
 
@@ -187,15 +188,20 @@ async def happened(condition: Callable[[], object], what: str) -> None:
     await until(lambda: asyncio.to_thread(condition), what=what)
 
 
-async def test_a_move_cut_by_kill_9_is_finished_by_the_next_process(fleet: LocalFleet) -> None:
-    async with placing(fleet.address, "moving", "big.x", "small.x", pods=6) as client:
+@pytest.mark.parametrize(("when", "dear", "cheap"), [("begun", "big", "small"), ("bought", "large", "little")])
+async def test_a_move_cut_by_kill_9_is_finished_by_the_next_process(
+    fleet: LocalFleet, when: str, dear: str, cheap: str
+) -> None:
+    async with placing(fleet.address, when, f"{dear}.x", f"{cheap}.x", pods=6) as client:
         await settled(client, 1)
         [old] = client.nodes
-        assert old.startswith("big")
+        assert old.startswith(dear)
         client.slow = True
         client.pods = 1
         await until(lambda: client.closings == [(old, True)])
         await happened(lambda: moves(fleet) == [old], "the move is in the journal")
+        if when == "bought":
+            await until(lambda: len(client.told) == 2, what="the new machine is Configured and has no node yet")
         fleet.shard.kill()
         assert list(client.nodes) == [old]
         fleet.shard.start()
@@ -203,12 +209,12 @@ async def test_a_move_cut_by_kill_9_is_finished_by_the_next_process(fleet: Local
         assert moves(fleet) == [old]
         client.slow = False
         await until(lambda: len(client.nodes) == 1 and old not in client.nodes, what="the old machine has gone")
-        assert not client.waiting
+        await settled(client, 1)
         [new] = client.nodes
-        assert new.startswith("small")
-        bought = [line for line in fleet.audit() if line["kind"] == "Provision" and line["cluster"] == "moving"]
+        assert new.startswith(cheap)
+        bought = [line for line in fleet.audit() if line["kind"] == "Provision" and line["cluster"] == when]
         # The end of a purchase the first process began may have been nobody's to tell; a second one would be.
         assert {line["machine"] for line in bought} <= {old, new}
-        drained = [line for line in fleet.audit() if line["reason"] == "phase3.move" and line["kind"] == "Reclaim"]
-        assert [line["machine"] for line in drained] == [old]
+        drained = [line for line in fleet.audit() if line["kind"] == "Reclaim" and line["cluster"] == when]
+        assert [(line["machine"], line["reason"]) for line in drained] == [(old, "phase3.move")]
         await happened(lambda: not moves(fleet), "the move is over")

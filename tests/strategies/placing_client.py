@@ -62,7 +62,12 @@ class PlacingClient:
 
     def __post_init__(self) -> None:
         self._stream: Any = None
-        self._known: dict[str, int] = {}
+        # A stream takes one write at a time, and two tasks write.
+        self._writing = asyncio.Lock()
+        # Cores of the machines said to be Configured; while it is slow they have no node.
+        self.told: dict[str, int] = {}
+        # Machines named since the stream began; the end of the resync says that there are no others.
+        self._named: set[str] = set()
         where = Requirement(INSTANCE_TYPE, Operator.IN, self.types)
         self.fingerprint = Profile([where], [], 0, 1, 1, []).fingerprint
 
@@ -77,6 +82,7 @@ class PlacingClient:
         while True:
             async with channel(self.address) as opened:
                 self._stream = opened.stream_stream(SESSION)()
+                self._named.clear()
                 with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     await self.say(hello=shard_pb2.Hello(cluster_id=self.cluster, capabilities=CAPABILITIES))
                     both = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell_on())]
@@ -95,7 +101,8 @@ class PlacingClient:
             await self._hear(shard_pb2.ShardMessage.FromString(frame))
 
     async def say(self, **payload: Any) -> None:
-        await self._stream.write(shard_pb2.OperatorMessage(**payload).SerializeToString(deterministic=True))
+        async with self._writing:
+            await self._stream.write(shard_pb2.OperatorMessage(**payload).SerializeToString(deterministic=True))
 
     async def _hear(self, message: shard_pb2.ShardMessage) -> None:
         match message.WhichOneof("payload"):
@@ -106,6 +113,10 @@ class PlacingClient:
                 await self.say(bootstrap_response=shard_pb2.BootstrapBlobResponse(request_id=request, user_data=b"#!"))
             case "node_state_update":
                 self._node(message.node_state_update)
+            case "resync_end":
+                for machine in (set(self.told) | set(self.nodes)) - self._named:
+                    self.told.pop(machine, None)
+                    self.nodes.pop(machine, None)
             case "reclaim_instruction":
                 await self._reclaim(message.reclaim_instruction)
             case "node_closing":
@@ -119,10 +130,11 @@ class PlacingClient:
 
     def _node(self, update: shard_pb2.NodeStateUpdate) -> None:
         machine = update.machine_id
+        self._named.add(machine)
         if update.state == provider_pb2.MACHINE_STATE_CONFIGURED:
-            self._known[machine] = int(update.resources.resources["cpu"])
+            self.told[machine] = int(update.resources.resources["cpu"])
         elif update.state != provider_pb2.MACHINE_STATE_DRAINING:
-            self._known.pop(machine, None)
+            self.told.pop(machine, None)
             self.nodes.pop(machine, None)
 
     async def _reclaim(self, wanted: shard_pb2.ReclaimInstruction) -> None:
@@ -149,7 +161,7 @@ class PlacingClient:
     def look(self) -> None:
         self.version += 1
         if not self.slow:
-            for machine, cores in self._known.items():
+            for machine, cores in self.told.items():
                 self.nodes.setdefault(machine, Node(cores))
         surplus = -self.waiting
         for node in self.nodes.values():

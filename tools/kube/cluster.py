@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from prometheus_client.parser import text_string_to_metric_families
 
 from tools.kube.build import BIN
 from tools.processes import Program
@@ -167,6 +168,19 @@ class KubeCluster:
         assert status == 200, answer
         found: list[dict[str, Any]] = answer["items"]
         return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A counter or gauge of the API server itself, summed over what has these labels; 0 where it has none."""
+        status, content = self._exchange("GET", "/metrics", None, "admin", "text/plain")
+        assert status == 200, content
+        # Parsing all of them takes longer than serving them.
+        lines = [line for line in content.decode().splitlines() if line.startswith(name)]
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families("\n".join(lines) + "\n")
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     # ------------------------------------------------------------------------------------------------------- details
 

@@ -89,6 +89,25 @@ def test_what_is_coming_is_not_asked_for_again() -> None:
     assert fleet.moves() == [("rich", "needy", "small", 2, False)], "the donor had three of five"
 
 
+def test_a_shard_that_does_not_use_its_own_gets_no_more_of_the_same() -> None:
+    rich = Standing(cells=(free(100), free(100, BIG)))
+    paused = Standing((short(units=5, cpu=3),), cells=(free(5),))
+    assert Fleet(paused=paused, rich=rich).moves() == []
+    fewer = Standing((short(units=5, cpu=3),), cells=(free(2),))
+    assert Fleet(fewer=fewer, rich=rich).moves() == [("rich", "fewer", "small", 3, False)]
+    two = Standing((short(units=2, cpu=3), short(units=2, cpu=3, fingerprint="other", priority=5)), cells=(free(3),))
+    assert Fleet(two=two, rich=rich).moves() == [("rich", "two", "small", 1, False)], "each counts once"
+    sums = short(units=0, cpu=3, resources=cpus(8))
+    assert Fleet(sums=Standing((sums,), cells=(free(2),)), rich=rich).moves() == []
+    assert Fleet(sums=Standing((sums,), cells=(free(1),)), rich=rich).moves() == [("rich", "sums", "small", 2, False)]
+
+
+def test_machines_whose_labels_nobody_reports_do_not_stand_for_those_that_are_wanted() -> None:
+    disk = (Requirement("example.com/disk", Operator.IN, ("ssd",)),)
+    wanting = Standing((short(units=2, cpu=3, requirements=disk),), cells=(free(5),))
+    assert Fleet(wanting=wanting, rich=Standing(cells=(free(9),))).moves() == [("rich", "wanting", "small", 2, False)]
+
+
 def test_a_young_shortfall_waits() -> None:
     fleet = Fleet(needy=Standing((short(age=59 * SECOND),)), rich=Standing(cells=(free(9),)))
     assert fleet.moves() == []

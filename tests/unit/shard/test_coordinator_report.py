@@ -61,3 +61,13 @@ def test_a_shortfall_is_reported_with_unit_units_coming_and_cause() -> None:
     world.core._published = None
     (told,) = standing_of(world.core, world.now).shortfalls
     assert (dict(told.min_unit), told.units, told.coming, told.cause) == ({"cpu": "2"}, 4, 1, "awaiting_node")
+
+
+def test_what_a_cluster_lacks_that_is_away_is_not_reported() -> None:
+    world = World(test_config())
+    world.operator("c").send(cpu("c", 1))
+    world.run(20)
+    assert len(standing_of(world.core, world.now).shortfalls) == 1
+    world.core._last.shortfalls = tuple(replace(each, away=True) for each in world.core._last.shortfalls)
+    world.core._published = None
+    assert not standing_of(world.core, world.now).shortfalls

@@ -247,6 +247,19 @@ def test_a_cluster_of_another_shard_is_referred_there_once_it_has_no_machines_he
     assert not old.closed and not mine.closed, "who cannot be sent elsewhere is kept and credited"
 
 
+def test_a_cluster_is_referred_after_its_machines_went_to_the_other_shard_and_serve_it_still() -> None:
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, default=ME))
+    cluster = world.operator("c")
+    cluster.send(cpu("c", 2))
+    world.run(20)
+    assert len(world.provider.configured("c")) == 2
+    world.told(table=table(2, default="shard-9"))
+    world.told(bindings=(ClusterBinding("c", "shard-9", "10.0.0.9:7780"),))
+    assert [each.referral for each in cluster.closed] == ["10.0.0.9:7780"]
+    assert len(world.provider.configured("c")) == 2, "and nothing happens to them"
+
+
 def test_a_machine_never_seen_before_is_nobodys_until_the_coordinator_vouches_for_it() -> None:
     world = zoned(with_coordinator=True)
     world.told(table=table(1, default=ME, vouches=True))

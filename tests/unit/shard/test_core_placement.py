@@ -266,15 +266,21 @@ def test_consolidation_has_a_switch_and_a_dry_run_of_its_own() -> None:
         assert told == ({"dryrun"} if "consolidate_dry_run" in settings else set())
 
 
-def dear_and_cheap(**settings: Any) -> tuple[World, PlacingOperator]:
-    """A dear machine carries what a cheap one could, which comes to market when the pods are settled."""
-    world = placing(eviction_rate=1.0, **settings)
+def dear_and_cheap(eviction_rate: float = 1.0, others: int = 0, **settings: Any) -> tuple[World, PlacingOperator]:
+    """A dear machine carries what a cheap one could, which comes to market when the pods are settled.
+
+    Others stand beside it that are as cheap already.
+    """
+    world = placing(eviction_rate=eviction_rate, **settings)
     world.provider.add("dear", S.SPECULATIVE, type="dear", price=4.0)
     cluster = PlacingOperator(world, "c")
     cluster.evict_after = 20.0
     cluster.start(1, 3)
     world.run(11 * MINUTE)
     assert world.provider.configured("c") == ["dear"]
+    world.provider.several(others, "other", S.SPECULATIVE, type="cheap", price=1.0)
+    cluster.start(others, 3)
+    world.run(MINUTE)
     world.provider.add("cheap", S.SPECULATIVE, type="cheap", price=1.0)
     return world, cluster
 
@@ -303,12 +309,13 @@ def test_a_move_brings_the_new_machine_up_before_the_old_one_drains() -> None:
 
 @pytest.mark.parametrize("when", ["creating", "configured", "draining"])
 def test_a_restart_in_the_middle_of_a_move_changes_nothing(when: str) -> None:
-    world, cluster = dear_and_cheap()
+    world, cluster = dear_and_cheap(eviction_rate=4.0)
     moments = {
         "creating": lambda: world.provider.units["cheap"].state == S.CREATING,
         "configured": lambda: world.provider.units["cheap"].state == S.CONFIGURED,
         "draining": lambda: world.state_of("dear") == S.DRAINING,
     }
+    world.provider.add("cheap-2", S.SPECULATIVE, type="cheap", price=1.0)
     until(world, moments[when])
     world.crash()
     assert [move.new for move in world.core.consolidation.moves] == ["cheap"]
@@ -316,7 +323,23 @@ def test_a_restart_in_the_middle_of_a_move_changes_nothing(when: str) -> None:
     world.run(15 * MINUTE)
     assert world.provider.configured("c") == ["cheap"] and not cluster.waiting
     assert world.provider.counts[CallKind.CREATE, "cheap"] == 1
+    assert not world.provider.counts[CallKind.CREATE, "cheap-2"], "it is not bought for a second time"
     assert not list(world.core.consolidation.moves)
+
+
+def test_a_move_outlives_a_first_roll_up_that_is_held_back_after_a_restart() -> None:
+    world, cluster = dear_and_cheap(others=3, empty_rollup_guard=True)
+    until(world, lambda: world.provider.units["cheap"].state == S.CREATING)
+    world.crash()
+    pods, cluster.pods = cluster.pods, []
+    cluster.connect()
+    world.run(12)
+    assert cluster.of(ev.Acknowledgement)[-1].outcome == "held"
+    assert [move.new for move in world.core.consolidation.moves] == ["cheap"]
+    cluster.pods = pods
+    until(world, lambda: world.state_of("dear") == S.DRAINING, 5 * MINUTE)
+    world.run(2 * MINUTE)
+    assert "cheap" in world.provider.configured("c") and not cluster.waiting
 
 
 def test_a_refused_move_bars_its_old_machine_for_the_payback() -> None:

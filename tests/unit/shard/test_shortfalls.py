@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigfleet.engine import Engine
-from bigfleet.engine.batches import Conditions
+from bigfleet.engine.batches import Conditions, DemandBatch
 from bigfleet.engine.policy import Policy
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.shortfalls import Short, Shorts, folded, shorts
@@ -40,6 +40,17 @@ def test_the_highest_priority_comes_first_and_ages_in_time() -> None:
     assert [short.priority for short in found] == [2000, 5, 5]
     assert all(short.escalated and short.age == 8 for short in found)
     assert {short.group for short in found if short.topology_constrained} == {"g"}
+
+
+def test_what_clusters_lack_that_are_away_is_told_apart() -> None:
+    engine, machines = Engine(), batch(idle("i", type="other"))
+    wanted = demand(need("away", 3, types=[A3]), need("there", 2, types=[A3]))
+    engine.step(machines, wanted, Policy(), START, Conditions())
+    gone = DemandBatch([], (("away", False),))
+    result = engine.step(None, gone, Policy(), START + SECOND, Conditions())
+    found = {(short.cluster, short.away): short.rows for short in folded(result.shortfalls)}
+    assert found == {("away", True): 1, ("there", False): 1}
+    assert shorts(result.shortfalls).total == 2
 
 
 def test_without_shortfalls_there_is_nothing_to_tell() -> None:

@@ -22,6 +22,7 @@ from bigfleet.coordinator.core.supply import (
     Supply,
     allows,
     carries,
+    judged_whole,
     key_of_shape,
     machines_for,
     shape_key,
@@ -120,6 +121,7 @@ class Planning:
         self._supply = Supply(tables, policy, now)
         self._sizes: dict[str, Resources] = {}
         self._coming = _coming(tables, self._standings, policy, now)
+        self._unused = _unused(tables, self._standings, policy, now)
         self._victims: dict[str, list[tuple[int, str, int]]] | None = None
         self._preemptible: dict[tuple[str, str], list[tuple[str, int]]] = {}
         self._answered = _drains_answered(tables)
@@ -179,6 +181,7 @@ class Planning:
         for kind, carried in self._supply.fitting(wanted.deficit, units, speculative=speculative):
             if not self._reaches(wanted.recipient, kind):
                 continue
+            units -= self._has_itself(wanted, kind, carried, units)
             for offer in self._supply.kinds[kind]:
                 if units < self._policy.min_units or units <= 0:
                     return units
@@ -188,6 +191,19 @@ class Planning:
                     continue
                 units -= self._ask(wanted, kind, carried, offer, units)
         return units
+
+    def _has_itself(self, wanted: Wanted, kind: Kind, carried: int, units: int) -> int:
+        """Units that free machines of the very kind at the recipient would hold: one that does not use its own, because
+        it is paused or the cluster is away, would not use others' either, and would be given all there are."""
+        unused = self._unused.get((wanted.recipient, kind), 0)
+        if not unused or not judged_whole(wanted.deficit):
+            return 0
+        needed = machines_for(wanted.deficit, units, carried, kind.allocatable)
+        counted = bool(wanted.deficit.units)
+        # Demand without units is one claim, answered whole or not at all.
+        used = min(unused, needed) if counted or unused >= needed else 0
+        self._unused[wanted.recipient, kind] = unused - used
+        return min(units, used * carried) if counted else units * bool(used)
 
     def _ask(self, wanted: Wanted, kind: Kind, carried: int, offer: Offer, units: int) -> int:
         needed = machines_for(wanted.deficit, units, carried, kind.allocatable)
@@ -316,6 +332,23 @@ def _drains_answered(tables: Tables) -> dict[tuple[int, int, tuple[str, str]], i
             place = (each.donor, each.recipient, key_of_shape(each.shape))
             answered[place] = max(answered.get(place, 0), each.revision)
     return answered
+
+
+def _unused(tables: Tables, standings: Mapping[int, Standing], policy: Policy, now: int) -> dict[tuple[int, Kind], int]:
+    """Free machines of every shard by kind, without those that have just come: their demand is still being told."""
+    came: dict[tuple[int, str, str, bool], int] = {}
+    for each in tables.transfers.values():
+        if each.phase is Phase.ADOPTED and not _counted(each, standings.get(each.recipient), policy, now):
+            place = (each.recipient, each.selector.instance_type, each.selector.zone, each.speculative)
+            came[place] = came.get(place, 0) + len(each.machines)
+    unused: dict[tuple[int, Kind], int] = {}
+    for shard, standing in standings.items():
+        for cell in standing.cells if standing.deficits else ():
+            kind = cell.kind
+            count = cell.count - came.get((shard, kind.instance_type, kind.zone, kind.speculative), 0)
+            if count > 0:
+                unused[shard, kind] = unused.get((shard, kind), 0) + count
+    return unused
 
 
 def _coming(

@@ -114,6 +114,11 @@ def fits(deficit: Deficit, kind: Kind) -> bool:
     return allows(deficit, INSTANCE_TYPE_LABEL, kind.instance_type) and allows(deficit, ZONE_LABEL, kind.zone)
 
 
+def judged_whole(deficit: Deficit) -> bool:
+    """Whether a cell tells all that its requirements ask."""
+    return all(each.key in (INSTANCE_TYPE_LABEL, ZONE_LABEL) for each in deficit.requirements)
+
+
 def allows(deficit: Deficit, key: str, value: str) -> bool:
     return all(each.matches(value or None) for each in deficit.requirements if each.key == key)
 

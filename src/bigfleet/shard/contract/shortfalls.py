@@ -1,4 +1,5 @@
-"""Shortfalls as they are told: one per fingerprint, deficits summed, the oldest age; by priority, then age.
+"""Shortfalls as they are told: one per fingerprint, deficits summed, the oldest age; by priority, then age. What
+clusters that are away lack is a shortfall of its own: nothing can be done for it before they are back.
 
 The engine keeps one per row of demand, of which there may be many thousands; they are folded in columns and only what
 is told is rendered: the first `TOLD` of them, and how many there are. A cluster or group is named where all rows of
@@ -49,6 +50,8 @@ class Short:
     units: int = 0
     coming: int = 0
     cause: UnmetReason = UnmetReason.NONE
+    # Its clusters are away, or another shard's: nothing may be had for it now.
+    away: bool = False
 
 
 # One cluster can have a hundred thousand profiles that nobody can serve, and this is made in every step.
@@ -86,7 +89,7 @@ def shorts(table: Rows[Shortfall] | Shorts, most: int = TOLD) -> Shorts:
     return Shorts(tuple(ordered[:most]), total)
 
 
-def _listed(rows: Iterable[Shortfall]) -> list[Short]:
+def _listed(rows: Iterable[Shortfall], *, away: bool = False) -> list[Short]:
     found: dict[tuple[str, str], Short] = {}
     deficit: dict[tuple[str, str], dict[str, int]] = {}
     for row in rows:
@@ -111,6 +114,7 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
             row.units + (0 if known is None else known.units),
             row.coming + (0 if known is None else known.coming),
             row.cause if known is None or known.since > row.since else known.cause,
+            away,
         )
     return [
         replace(each, deficit=Resources(deficit[place], limit=2**63)) if each.rows > 1 else each
@@ -119,19 +123,28 @@ def _listed(rows: Iterable[Shortfall]) -> list[Short]:
 
 
 def _of_batch(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
-    """Counted rows have more to tell than columns hold and are listed; sums are folded as they are."""
+    """Counted rows have more to tell than columns hold and are listed; sums are folded as they are. Rows of clusters
+    that are away are told apart from others."""
     w = batch.needs.current
-    counted = w.c.counted[w.e.cluster[batch.entry]].astype(np.bool_)
-    if not counted.any():
-        return _columns(batch, most)
-    sums = structs.replace(batch, part=batch.part[~counted], entry=batch.entry[~counted])
-    units = structs.replace(batch, part=batch.part[counted], entry=batch.entry[counted])
-    told, total = _columns(sums, most)
-    listed = _listed(units.rows())
-    return [*told, *listed], total + len(listed)
+    clusters = w.e.cluster[batch.entry]
+    counted, there = (column[clusters].astype(np.bool_) for column in (w.c.counted, w.c.connected))
+    found: list[Short] = []
+    total = 0
+    for away, of in ((False, there), (True, ~there)):
+        if not of.any():
+            continue
+        told, number = _columns(_some(batch, of & ~counted), most, away=away)
+        listed = _listed(_some(batch, of & counted).rows(), away=away)
+        found += [*told, *listed]
+        total += number + len(listed)
+    return found, total
 
 
-def _columns(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
+def _some(batch: ShortfallBatch, which: NDArray[np.bool_]) -> ShortfallBatch:
+    return batch if which.all() else structs.replace(batch, part=batch.part[which], entry=batch.entry[which])
+
+
+def _columns(batch: ShortfallBatch, most: int, *, away: bool) -> tuple[list[Short], int]:
     if not len(batch):
         return [], 0
     needs, w = batch.needs, batch.needs.current
@@ -170,6 +183,7 @@ def _columns(batch: ShortfallBatch, most: int) -> tuple[list[Short], int]:
                 now - begun >= policy.escalate_after_ns,
                 bool(constrained[index]),
                 int(rows[index]),
+                away=away,
             )
         )
     return found, count

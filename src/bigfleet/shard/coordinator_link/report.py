@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from bigfleet.model.machine import BOUND, MachineState
@@ -32,8 +33,10 @@ def standing_of(core: ShardCore, now: int) -> Standing:
     summary = _summary(published.cells, published.dollars_per_hour)
     for kind, count in sorted(core.read.free_kinds().items(), key=lambda each: (each[0][:7], each[0][7].canonical)):
         _free_cell(summary, kind, count)
-    # Before everything was listed most of what it has is missing on paper only.
-    shortfalls = published.shortfalls[:SHORTFALLS_REPORTED] if published.ready else ()
+    # Before everything was listed most of what it has is missing on paper only; and what a cluster lacks that is away
+    # nobody may buy for it, nor bring.
+    lacking = (each for each in published.shortfalls if not each.away) if published.ready else ()
+    shortfalls = islice(lacking, SHORTFALLS_REPORTED)
     return Standing(
         summary,
         [_shortfall(core, each, now) for each in shortfalls],

@@ -294,7 +294,7 @@ class ShardCore:
     def _refer(self, session: Session) -> None:
         """Send a cluster of another shard there, once nothing binds it to this one and its operator can be sent."""
         address = self.bindings.referrals.get(session.cluster, "")
-        if address and session.can(REFERRALS) and not self.state.fleet.bound.get(session.cluster):
+        if address and session.can(REFERRALS) and not self.state.fleet.serves(session.cluster):
             message = f"cluster {session.cluster} is served by another shard, at {address}"
             self.state.turn.emit(CloseSession(session.id, CloseCode.FAILED_PRECONDITION, message, address))
 

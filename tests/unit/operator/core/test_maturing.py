@@ -61,3 +61,19 @@ def test_what_only_became_older_is_told_without_another_change() -> None:
     mirror.settle(due)
     told = mirror.reports()
     assert [report.matured for report in told] == [1]
+
+
+class Unsorted(str):
+    """A name that must not be put in an order."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        raise AssertionError("pods that become old together were sorted: with very many the look takes a second")
+
+
+def test_pods_of_the_same_second_become_old_together_without_being_sorted() -> None:
+    mirror = Mirror()
+    mirror.apply([node("n"), *(seen(Unsorted(f"p{number}"), "n", 0) for number in range(20))])
+    assert matured(mirror, 15 * MINUTE - 1) == {"n": 0}
+    assert matured(mirror, 15 * MINUTE) == {"n": 20}

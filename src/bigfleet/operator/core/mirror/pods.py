@@ -92,25 +92,32 @@ class Maturing:
 
     def __init__(self, old_after: int) -> None:
         self._old_after = old_after
-        self._due: list[tuple[int, str]] = []
+        # Whoever came to be at the same instant (to the second, as API servers write it) becomes old together.
+        self._due: dict[int, list[str]] = {}
+        self._instants: list[int] = []
         self._counted = 0
 
     def stands(self, pod: Pod) -> None:
         """The pod has come to stand on a node."""
         if not pod.matured and pod.kind.shape.origin is not Origin.DAEMON:
-            heapq.heappush(self._due, (pod.since + self._old_after, pod.uid))
+            due = pod.since + self._old_after
+            if due not in self._due:
+                self._due[due] = []
+                heapq.heappush(self._instants, due)
+            self._due[due].append(pod.uid)
 
     def count(self, pods: Mapping[str, Pod], now: int) -> Iterator[Node]:
         """Nodes on which pods have become old since the last time."""
         self._counted = now
-        while self._due and self._due[0][0] <= now:
-            pod = pods.get(heapq.heappop(self._due)[1])
-            if pod is None or pod.matured or pod.host is None or pod.since + self._old_after > now:
-                continue
-            pod.matured = True
-            pod.host.matured += 1
-            yield pod.host
+        while self._instants and self._instants[0] <= now:
+            for uid in self._due.pop(heapq.heappop(self._instants)):
+                pod = pods.get(uid)
+                if pod is None or pod.matured or pod.host is None or pod.since + self._old_after > now:
+                    continue
+                pod.matured = True
+                pod.host.matured += 1
+                yield pod.host
 
     def next_timer(self) -> int | None:
         """When to count again although nothing was told."""
-        return max(self._due[0][0], self._counted + INTERVAL) if self._due else None
+        return max(self._instants[0], self._counted + INTERVAL) if self._instants else None

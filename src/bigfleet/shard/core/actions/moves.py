@@ -50,7 +50,7 @@ class Moves:
     def __init__(self, state: ShardState, placement: Placement, rows: Mapping[tuple[Table, str], str]) -> None:
         self._state = state
         self._spared = placement.spared
-        self._known = placement.reports_placement
+        self._placement = placement
         self._moves: dict[str, MoveRow] = {}
         self._open: dict[str, str] = {}
         self._payback = state.config.consolidate_payback
@@ -111,11 +111,12 @@ class Moves:
     def conditions(self) -> tuple[Move, ...]:
         """As the engine takes them: open ones, and ended ones as long as they count against the pace of moves.
 
-        After a restart the engine knows nothing of a cluster before its first roll-up and would give its moves up.
+        After a restart the engine knows nothing of a cluster before its first roll-up and would give its moves up; in
+        the step that has the roll-up it would begin them a second time if it did not know of them.
         """
         found = []
         for _, move in sorted(self._moves.items()):
-            if not self._known(move.cluster):
+            if not self._placement.known_to_the_step(move.cluster):
                 continue
             if move.gone:
                 found.append(Move(move.cluster, move.gone, "", move.started, move.deadline, ended=True))

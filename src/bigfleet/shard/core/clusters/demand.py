@@ -152,9 +152,8 @@ class Demand:
         self._running = self._next()
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
         forgotten, self._forgotten, self._links = self._forgotten, (), {}
-        for cluster, item in self._running.items():
-            if item.rollup.counted is not None:
-                self._placement.reports.rows_as_of(cluster, item.rollup.counted.mirror_version)
+        for item in self._running.values():
+            self._placement.runs(item.rollup)
         return DemandBatch(
             [item.rollup for item in self._running.values()],
             tuple(sorted(links.items())),
@@ -200,6 +199,7 @@ class Demand:
             self._accept(item.rollup)
             self._answer(item, AckOutcome.APPLIED)
         self._running = {}
+        self._placement.ran()
         self.quarantine.keep_baselines()
 
     def forget_departed(self) -> None:

@@ -33,8 +33,9 @@ class Placement:
         self.evictions = Evictions(state, boot.rows)
         self.backoffs = Backoffs(state)
         self.reports = NodeReports(state, self.reopened)
-        # Counted roll-ups in force.
+        # Counted roll-ups in force, and clusters with one in the step that runs.
         self._in_force: dict[str, Rollup] = {}
+        self._running: set[str] = set()
         # Clusters whose demand in force is told as sums.
         self._in_sums: set[str] = set()
         self._streams: dict[str, None] = {}
@@ -47,6 +48,20 @@ class Placement:
     def reports_placement(self, cluster: str) -> bool:
         """Whether the demand in force is in units."""
         return cluster in self._in_force
+
+    def known_to_the_step(self, cluster: str) -> bool:
+        """Whether the step about to run, or running, knows what the cluster says of its nodes."""
+        return cluster in self._in_force or cluster in self._running
+
+    def runs(self, rollup: Rollup) -> None:
+        """The roll-up goes along with the next step, which applies it or holds it."""
+        if rollup.counted is not None:
+            self._running.add(rollup.cluster)
+            self.reports.rows_as_of(rollup.cluster, rollup.counted.mirror_version)
+
+    def ran(self) -> None:
+        """The step is done, and what it applied is in force."""
+        self._running.clear()
 
     def stream_changed(self, cluster: str, session: Session | None = None) -> None:
         """A stream began (`session`) or ended."""

@@ -278,6 +278,10 @@ class Fleet:
         """Machines bound to a cluster, in order."""
         return sorted(self.bound.get(cluster, ()))
 
+    def serves(self, cluster: str) -> bool:
+        """Whether the cluster has machines of this shard; those that went to another still name it."""
+        return any(self.machines[key].owned for key in self.bound.get(cluster, ()))
+
     def all(self) -> Iterator[Record]:
         return iter(self.machines.values())
 
