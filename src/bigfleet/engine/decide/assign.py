@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigfleet.engine.decide.alike import credit_alike
 from bigfleet.engine.decide.credit import (
     DONE,
     SHORT,
@@ -22,7 +23,7 @@ from bigfleet.engine.decide.credit import (
 )
 from bigfleet.engine.decide.free import acquire_from, free_room, idle_list, speculative_list
 from bigfleet.engine.decide.gang import STALLED, acquire_gang, note_parking, serve_gang
-from bigfleet.engine.decide.logbook import with_slack
+from bigfleet.engine.decide.logbook import keep_log
 from bigfleet.engine.decide.spread import (
     acquire_spread,
     credit_spread,
@@ -108,6 +109,7 @@ def _credit_nothing(w: World, owner: int) -> None:
     """A unit of a cluster that reports placement: nothing it has is claimed, and nothing of it is excess by sums."""
     owners = w.owners
     owners.stall[owner] = -1
+    owners.same[owner] = 0
     owners.pending[owner] = 0
     owners.timed[owner] = 0
     owners.logged[owner] = 0
@@ -123,7 +125,7 @@ def _credit_nothing(w: World, owner: int) -> None:
 
 @inner
 def _fetch_list(w: World, owner: int) -> None:
-    """Asks for the list of a unit that is two units away."""
+    """Asks for the list of a unit that is some units away."""
     for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
         prefetch(w.held.data, k)
     prefetch(w.e.part, w.owners.entry[owner])
@@ -131,13 +133,12 @@ def _fetch_list(w: World, owner: int) -> None:
 
 @inner
 def _fetch_unit(w: World, owner: int) -> None:
-    """Asks for the cells and entries of the next unit: they are short stretches all over memory."""
-    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+    """Asks for the cells and entries of a unit that is near: they are short stretches all over memory."""
+    # Those that are as they were are hardly looked at.
+    known = max(0, w.owners.same[owner] - 4)
+    for k in range(w.owners.start[owner] + known, w.owners.start[owner] + w.owners.used[owner]):
         cell = w.held.data[k]
         prefetch(w.cells.count, cell)
-        prefetch(w.cells.taken, cell)
-        prefetch(w.cells.cls, cell)
-        prefetch(w.cells.state, cell)
         prefetch(w.cells.flags, cell)
     first = w.owners.entry[owner]
     count = w.owners.entries[owner]
@@ -145,12 +146,9 @@ def _fetch_unit(w: World, owner: int) -> None:
     prefetch(w.e.kind, first)
     for entry in range(first, first + count, 16):
         prefetch(w.e.prof, entry)
-        prefetch(w.e.list, entry)
         prefetch(w.e.logged, entry)
         prefetch(w.e.part, entry)
-        prefetch(w.e.parts, entry)
         prefetch(w.e.claimed, entry)
-        prefetch(w.e.cluster, entry)
     for entry in range(first, first + count, 8):
         prefetch(w.e.log, entry)
     for i in range(w.owners.log[owner], w.owners.log[owner] + w.owners.logged[owner], 16):
@@ -163,7 +161,6 @@ def _fetch_unit(w: World, owner: int) -> None:
         for i in range(part, part + count * width, 8):
             prefetch(w.parts.agg, i)
             prefetch(w.parts.unit, i)
-            prefetch(w.parts.credit, i)
 
 
 @kernel
@@ -172,10 +169,13 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     owners = w.owners
     for at in range(first, last):
         owner = which[at]
+        if at + 4 < last:
+            _fetch_list(w, which[at + 4])
         if at + 2 < last:
-            _fetch_list(w, which[at + 2])
-        if at + 1 < last:
-            _fetch_unit(w, which[at + 1])
+            _fetch_unit(w, which[at + 2])
+        if credit_alike(w, owner):
+            continue
+        owners.same[owner] = 0
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]
         log_before = w.log.meta[LOG_USED]
@@ -256,7 +256,7 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             for entry in range(start, credited):
                 if w.e.kind[entry] == GANG:
                     note_parking(w, rules, w.parts.credit, entry)
-        _keep_log(w, owner, log_before, start, credited)
+        keep_log(w, owner, log_before, start, credited)
         excess = 0
         configured = 0
         for k in range(cells_start, cells_end):
@@ -283,27 +283,6 @@ def _list_rest(w: World, first: int, last: int, mark: int, held: int, count: int
             return False
         w.e.list[entry] = w.lists.con_list[con]
     return True
-
-
-@inner
-def _keep_log(w: World, owner: int, noted: int, first: int, last: int) -> None:
-    """Puts what was noted at the end of the log where the unit's stretch was, if it has room there."""
-    log = w.log
-    count = log.meta[LOG_USED] - noted
-    w.owners.logged[owner] = count
-    if count > w.owners.room[owner]:
-        w.owners.log[owner] = noted
-        w.owners.room[owner] = min(with_slack(count), len(log.cell) - noted)
-        log.meta[LOG_USED] = noted + w.owners.room[owner]
-        return
-    base = w.owners.log[owner]
-    for i in range(count):
-        log.entry[base + i] = log.entry[noted + i]
-        log.cell[base + i] = log.cell[noted + i]
-        log.n[base + i] = log.n[noted + i]
-    for entry in range(first, last):
-        w.e.log[entry] += base - noted
-    log.meta[LOG_USED] = noted
 
 
 @kernel

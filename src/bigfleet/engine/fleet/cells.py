@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigfleet.engine.kernels.columns import grown, made, room
+from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
-from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, U1, U1R, inner, kernel, prefetch
 from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
@@ -24,8 +24,9 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
-# made since its unit was last credited.
-TOUCH, MOVED, LISTED, NEW = 1, 2, 4, 8
+# made since its unit was last credited; without machines, so that its owner drops it; among those being settled. A
+# column of its own: an owner looks at the flags of all its cells to find the few that changed.
+TOUCH, MOVED, LISTED, NEW, EMPTY, STIRRED = 1, 2, 4, 8, 16, 32
 # Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
 CHANGED, UNORDERED = 1, 2
 _EMPTY, _GRAVE = -1, -2
@@ -36,26 +37,26 @@ class Cells(View):
     """One row per cell. `stamp` is a binding, an attribution pair or -1; `taken` counts claims of this step,
     `lost` unclaimed members that became victims."""
 
-    cls: I4
-    owner: I4
-    state: U1
-    held: U1
-    cluster: I4
-    stamp: I4
-    count: I4
-    taken: I4
+    cls: I4R
+    owner: I4R
+    state: U1R
+    held: U1R
+    cluster: I4R
+    stamp: I4R
+    count: I4R
+    taken: I4R
     lost: I4
-    least: I4
-    start: I8
-    size: I4
-    used: I4
-    ordered: I4
-    adds: I4
+    least: I4R
+    start: I4R
+    size: I4R
+    used: I4R
+    ordered: I4R
+    adds: I4R
     flags: U1
     next: I4
     prev: I4
     idle_floor: I8
-    price: F8
+    price: F8R
     worth: F8
     group: I4
     touched: I4
@@ -69,7 +70,8 @@ class Owners(View):
     """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
     their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
     whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
-    (`choosy`), their stretch of the credit log with the room it has, and Configured machines."""
+    (`choosy`), their stretch of the credit log with the room it has, Configured machines, and how many of the first
+    cells are as they were when they were last credited by counting (`same`)."""
 
     start: I8
     size: I4
@@ -86,6 +88,7 @@ class Owners(View):
     log: I8
     logged: I4
     room: I4
+    same: I4
     excess: I8
     configured: I8
     list: I4
@@ -108,7 +111,7 @@ class CellStore:
         rows = meta[USED] - meta[FREE] + cells
         if rows > len(v.cls):
             rows = room(len(v.cls), rows)
-            kept = {"table": v.table, "meta": v.meta}
+            kept = {"table": v.table, "meta": v.meta} | grown_rows(v, rows)
             v = Cells(
                 **{name: kept[name] if name in kept else grown(column, rows) for name, column in v._asdict().items()}
             )
@@ -135,6 +138,7 @@ class CellStore:
         self.members.clear()
         self.lists.clear()
         self.owners.used[:] = 0
+        self.owners.same[:] = 0
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
@@ -339,13 +343,14 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
     for i in range(touched):
         if i + 8 < touched:
             ahead = cells.touched[i + 8]
-            prefetch(cells.flags, ahead)
             prefetch(cells.count, ahead)
-            prefetch(cells.least, ahead)
-            prefetch(cells.owner, ahead)
+            prefetch(cells.flags, ahead)
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
-        if cells.count[cell] > 0 and cells.least[cell] < 0:
+        cells.flags[cell] |= STIRRED
+        if cells.count[cell] <= 0:
+            cells.flags[cell] |= EMPTY
+        elif cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
         owner = cells.owner[cell]
@@ -361,19 +366,21 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             mark_dirty(owners, owner, UNORDERED)
     dirty = owners.meta[0]
     for i in range(dirty):
-        if i + 2 < dirty:
-            prefetch(lists.data, owners.start[owners.list[i + 2]])
-        if i + 1 < dirty:
-            ahead = owners.list[i + 1]
-            if owners.dirty[ahead] == UNORDERED:
-                for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
-                    prefetch(cells.count, lists.data[k])
-                    prefetch(cells.flags, lists.data[k])
+        if i + 6 < dirty:
+            ahead = owners.list[i + 6]
+            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
+                prefetch(lists.data, k)
+        if i + 3 < dirty:
+            ahead = owners.list[i + 3]
+            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
+                prefetch(cells.flags, lists.data[k])
+        _count_same(cells, owners, lists, owners.list[i])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
     for i in range(touched):
         cell = cells.touched[i]
+        cells.flags[cell] &= ~STIRRED & 0xFF
         if cells.count[cell] == 0:
             if cells.size[cell] > 0:
                 give_chunk(members, cells.start[cell], cells.size[cell])
@@ -453,7 +460,8 @@ def block_less(cells: Cells, ids: Ids, a: int, b: int) -> bool:
         return bool(cells.state[a] > cells.state[b])
     if cells.price[a] != cells.price[b]:
         return bool(cells.price[a] < cells.price[b])
-    if cells.worth[a] != cells.worth[b]:
+    # Of one stamp they are worth the same.
+    if cells.stamp[a] != cells.stamp[b] and cells.worth[a] != cells.worth[b]:
         return bool(cells.worth[a] > cells.worth[b])
     return id_less(ids, cells.least[a], cells.least[b])
 
@@ -482,6 +490,16 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
 
 
 @inner
+def _count_same(cells: Cells, owners: Owners, lists: Pool, owner: int) -> None:
+    """No more of an owner's first cells are the same than come before one that is being settled."""
+    start = owners.start[owner]
+    k = 0
+    while k < owners.same[owner] and not cells.flags[lists.data[start + k]] & STIRRED:
+        k += 1
+    owners.same[owner] = k
+
+
+@inner
 def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
     """Drops empty cells and merges those whose place changed back into the order."""
     start = owners.start[owner]
@@ -491,7 +509,7 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
     loose = np.empty(used, np.int32)
     for k in range(used):
         cell = lists.data[start + k]
-        if cells.count[cell] <= 0:
+        if cells.flags[cell] & EMPTY:
             continue
         if cells.flags[cell] & MOVED:
             cells.flags[cell] &= ~MOVED & 0xFF
@@ -503,12 +521,20 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
     owners.used[owner] = kept + moved
     if moved == 0:
         return
-    _sort_blocks(cells, ids, loose, moved)
+    if moved > 1:
+        _sort_blocks(cells, ids, loose, moved)
     end = kept
     for b in range(moved - 1, -1, -1):
-        # Few move, so their places are looked for by halves; what comes after them steps back.
-        low = 0
+        # Few move, and most of them to the end: places are looked for from there in growing strides, then by halves.
+        # What comes after them steps back.
         high = end
+        at = end - 1
+        stride = 1
+        while at >= 0 and block_less(cells, ids, loose[b], lists.data[start + at]):
+            high = at
+            at -= stride
+            stride *= 2
+        low = max(0, at + 1)
         while low < high:
             middle = (low + high) // 2
             if block_less(cells, ids, loose[b], lists.data[start + middle]):
@@ -519,3 +545,4 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
             lists.data[start + k + b + 1] = lists.data[start + k]
         lists.data[start + low + b] = loose[b]
         end = low
+    owners.same[owner] = min(owners.same[owner], end)

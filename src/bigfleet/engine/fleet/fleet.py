@@ -41,7 +41,7 @@ from bigfleet.engine.fleet.placing import (
     rename,
     unplace,
 )
-from bigfleet.engine.kernels.columns import INT32, INT64, MANY, UINT8, given_back, grown, made, owned, room
+from bigfleet.engine.kernels.columns import INT32, INT64, MANY, UINT8, given_back, grown, grown_rows, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
@@ -69,10 +69,13 @@ class Fleet:
         self.ids = IdStore()
         self.cells = CellStore()
         self.units = UnitStore(self.cells)
-        self.v = made(Slots, 16)._replace(cell=np.full(16, -1, np.int32))
+        self.v = made(Slots, 16)
+        self.v.cell[:] = -1
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
-        self._work = made(Work, 16)._replace(guess=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64))
+        self._work = made(Work, 16)._replace(
+            guess=np.zeros(AHEAD, np.int32), home=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64)
+        )
         self._work.meta[NEXT_DUE] = NEVER
         self._batch = 0
         self._named: set[str] = set()
@@ -339,12 +342,14 @@ class Fleet:
         self.ids.reserve(records, id_bytes)
         self.cells.reserve(records)
         if self.ids.capacity > len(self.v.state):
+            known, rows = len(self.v.state), grown_rows(self.v, self.ids.capacity)
             self.v = Slots(
-                *(
-                    grown(column, self.ids.capacity, -1 if name == "cell" else 0)
+                **{
+                    name: rows[name] if name in rows else grown(column, self.ids.capacity)
                     for name, column in self.v._asdict().items()
-                )
+                }
             )
+            self.v.cell[known:] = -1
         work = self._work
         timed, gone = int(work.meta[WAITING]) + records, int(work.meta[GONE]) + records
         changed = int(work.meta[CHANGED]) + records

@@ -250,6 +250,7 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
     for owner in range(first, first + count):
         owners.used[owner] = 0
         owners.size[owner] = 0
+        owners.same[owner] = 0
         owners.adds[owner] = 0
         owners.cluster[owner] = cluster
         owners.entry[owner] = 0

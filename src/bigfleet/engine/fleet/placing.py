@@ -33,8 +33,8 @@ from bigfleet.engine.fleet.cells import (
     touch,
 )
 from bigfleet.engine.fleet.partitions import Units, unit_of_class
-from bigfleet.engine.kernels.ids import Ids, align_ids, forget_id, hash_bytes, intern_id
-from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch, put
+from bigfleet.engine.kernels.ids import SKIP, Ids, align_ids, forget_id, hash_bytes, intern_id, prefix_key
+from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, I8M, U1, U1R, inner, kernel, prefetch, put
 from bigfleet.engine.kernels.pool import Pool, pool_room
 from bigfleet.engine.kernels.view import View, view
 
@@ -51,19 +51,19 @@ class Slots(View):
     """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id; `excess_mark` the last
     step that found it excess, 0 without."""
 
-    state: U1
-    shape: I4
-    cluster: I4
-    stamp: I4
+    state: U1R
+    shape: I4R
+    cluster: I4R
+    stamp: I4R
     not_before: I8
     deadline: I8
     idle_since: I8
     excess_since: I8
     excess_mark: I4
-    cell: I4
-    place: I4
-    seen: I4
-    flags: U1
+    cell: I4R
+    place: I4R
+    seen: I4R
+    flags: U1R
 
 
 @view
@@ -86,8 +86,8 @@ class Keys(View):
 @view
 class Work(View):
     """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines,
-    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be, `bad`
-    counts bad ones by reason."""
+    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be and
+    `home` the hash of their ids, `bad` counts bad ones by reason."""
 
     slot: I4
     special: I4
@@ -95,6 +95,7 @@ class Work(View):
     gone: I4
     changed: I4
     guess: I4
+    home: I4
     bad: I8
     meta: I8
 
@@ -243,32 +244,35 @@ def mark_used(column: I4, state: U1, seen: U1) -> None:
 
 @inner
 def _look_ahead(
-    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, guess: I4, records: Records, first: int, last: int
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, records: Records, first: int, last: int
 ) -> None:
     """Asks for the memory some records need, step by step: one record after the other would wait for each line."""
     mask = len(ids.table) - 1
+    guess = work.guess
+    home = work.home
     for i in range(first, last):
         start = records.offsets[i]
-        at = hash_bytes(records.arena, start, records.offsets[i + 1] - start) & mask
-        guess[i - first] = at
-        prefetch(ids.table, at)
+        home[i - first] = hash_bytes(records.arena, start, records.offsets[i + 1] - start)
+        prefetch(ids.table, home[i - first] & mask)
     for i in range(first, last):
-        slot = ids.table[guess[i - first]]
+        slot = ids.table[home[i - first] & mask]
         guess[i - first] = slot
         if slot >= 0:
-            prefetch(ids.len, slot)
-            prefetch(ids.off, slot)
             prefetch(ids.key, slot)
-            prefetch(slots.seen, slot)
+    for i in range(first, last):
+        slot = guess[i - first]
+        if slot >= 0:
+            start = records.offsets[i]
+            size = records.offsets[i + 1] - start
+            if ids.key[slot] != prefix_key(records.arena, start, size, ids.meta[SKIP]):
+                # Another id is at home there; this one is probably next door.
+                slot = ids.table[(home[i - first] + 1) & mask]
+                guess[i - first] = slot
+        if slot >= 0:
+            prefetch(ids.key, slot)
             prefetch(slots.state, slot)
-            prefetch(slots.shape, slot)
-            prefetch(slots.cluster, slot)
-            prefetch(slots.stamp, slot)
             prefetch(slots.not_before, slot)
             prefetch(slots.deadline, slot)
-            prefetch(slots.cell, slot)
-            prefetch(slots.place, slot)
-            prefetch(slots.flags, slot)
             prefetch(slots.excess_since, slot)
             prefetch(slots.excess_mark, slot)
     table = len(cells.table) - 1
@@ -283,6 +287,7 @@ def _look_ahead(
         slot = guess[i - first]
         if slot >= 0 and slots.cell[slot] >= 0:
             prefetch(members.data, cells.start[slots.cell[slot]] + slots.place[slot])
+            prefetch(keys.count, cells.cls[slots.cell[slot]] * keys.count.shape[1])
         if _is_bound(records, i):
             _fetch_cell(cells, cells.table[_bound_hash(keys, records, i) & table])
 
@@ -305,19 +310,7 @@ def _bound_hash(keys: Keys, records: Records, i: int) -> int:
 def _fetch_cell(cells: Cells, cell: int) -> None:
     if cell >= 0:
         prefetch(cells.cls, cell)
-        prefetch(cells.state, cell)
-        prefetch(cells.cluster, cell)
-        prefetch(cells.stamp, cell)
-        prefetch(cells.held, cell)
         prefetch(cells.flags, cell)
-        prefetch(cells.start, cell)
-        prefetch(cells.count, cell)
-        prefetch(cells.used, cell)
-        prefetch(cells.ordered, cell)
-        prefetch(cells.least, cell)
-        prefetch(cells.adds, cell)
-        prefetch(cells.size, cell)
-        prefetch(cells.owner, cell)
 
 
 @kernel
@@ -331,8 +324,8 @@ def place_records(
     align_ids(ids, records.arena, records.offsets, first, last)
     for i in range(first, last):
         if (i - first) % AHEAD == 0:
-            _look_ahead(slots, ids, cells, members, keys, work.guess, records, i, min(last, i + AHEAD))
-        slot = _slot_of(slots, ids, work, records, i, batch)
+            _look_ahead(slots, ids, cells, members, keys, work, records, i, min(last, i + AHEAD))
+        slot = _slot_of(slots, ids, work, records, i, work.home[(i - first) % AHEAD], batch)
         problem = _problem(keys, records, i, slot)
         if problem != 0:
             work.bad[problem] += 1
@@ -355,13 +348,13 @@ def place_records(
 
 
 @inner
-def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, batch: int) -> int:
+def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, home: int, batch: int) -> int:
     """The slot of the id of a record, or why it has none."""
     start = records.offsets[i]
     size = records.offsets[i + 1] - start
     if size == 0:
         return _NO_ID
-    slot = intern_id(ids, records.arena, start, size)
+    slot = intern_id(ids, records.arena, start, size, home)
     if slots.seen[slot] == batch:
         return _REPEATED
     slots.seen[slot] = batch
@@ -529,7 +522,7 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
     work.meta[TO_JOIN] = 0
     if len(text) == 0:
         return -1
-    slot = intern_id(ids, text, 0, len(text))
+    slot = intern_id(ids, text, 0, len(text), hash_bytes(text, 0, len(text)))
     if slots.state[slot] != 0:
         _take_out(slots, cells, members, keys, slot)
     elif not named:
@@ -558,10 +551,6 @@ def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) ->
         if i + 16 < joining:
             cell = slots.cell[work.slot[i + 16]]
             prefetch(cells.used, cell)
-            prefetch(cells.start, cell)
-            prefetch(cells.least, cell)
-            prefetch(cells.ordered, cell)
-            prefetch(cells.count, cell)
             prefetch(ids.key, work.slot[i + 16])
         if i + 8 < joining:
             cell = slots.cell[work.slot[i + 8]]

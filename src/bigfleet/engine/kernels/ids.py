@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.kernels.columns import grown, made, room
-from bigfleet.engine.kernels.jit import I4, I8, U1, eight, inner, kernel
+from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
+from bigfleet.engine.kernels.jit import I4, I4R, I8, I8R, U1, eight, inner, kernel
+from bigfleet.engine.kernels.rows import copied_rows
 from bigfleet.engine.kernels.view import View, view
 
 # Places in `meta`.
@@ -24,9 +25,9 @@ class Ids(View):
     """Slot columns `off`, `len`, `key`; `table` maps hashes to slots; `free` is a stack of slots."""
 
     arena: U1
-    off: I8
-    len: I4
-    key: I8
+    off: I8R
+    len: I4R
+    key: I8R
     table: I4
     free: I4
     meta: I8
@@ -50,9 +51,9 @@ class IdStore:
         if slots > len(v.off):
             slots = room(len(v.off), slots)
             v = v._replace(
-                off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots),
+                **grown_rows(v, slots),
                 free=grown(v.free, slots, used=meta[FREE]),
-            )  # fmt: skip
+            )
         if meta[BYTES] + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
             v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
@@ -90,7 +91,7 @@ def _packed(v: Ids, id_bytes: int) -> Ids:
     alive = int(sizes[sizes > 0].sum())
     if 2 * alive > int(v.meta[BYTES]):
         return v
-    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), off=v.off.copy())
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), **copied_rows(v))
     pack(v, packed)
     return packed
 
@@ -154,11 +155,15 @@ def id_less(ids: Ids, a: int, b: int) -> bool:
 
 
 @inner
-def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
-    if ids.len[slot] != size:
+def _same_id(ids: Ids, slot: int, key: int, arena: U1, start: int, size: int) -> bool:
+    """Whether a slot's id is this one, whose key is known: that of another is nearly always another."""
+    if ids.key[slot] != key or ids.len[slot] != size:
         return False
     base = ids.off[slot]
-    for i in range(size):
+    same = 0
+    while same + 8 <= size and eight(ids.arena, base + same) == eight(arena, start + same):
+        same += 8
+    for i in range(same, size):
         if ids.arena[base + i] != arena[start + i]:
             return False
     return True
@@ -167,27 +172,29 @@ def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
 @inner
 def find_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     mask = len(ids.table) - 1
+    key = prefix_key(arena, start, size, ids.meta[SKIP])
     at = hash_bytes(arena, start, size) & mask
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
-        if slot >= 0 and _same_id(ids, slot, arena, start, size):
+        if slot >= 0 and _same_id(ids, slot, key, arena, start, size):
             return slot
         at = (at + 1) & mask
     return -1
 
 
 @inner
-def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
-    """The slot of an id, made if it is new; room must have been reserved."""
+def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int) -> int:
+    """The slot of an id, made if it is new; room must have been reserved. `home` is its hash."""
     mask = len(ids.table) - 1
-    at = hash_bytes(arena, start, size) & mask
+    at = home & mask
+    key = prefix_key(arena, start, size, ids.meta[SKIP])
     grave = -1
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
         if slot == _GRAVE:
             if grave < 0:
                 grave = at
-        elif _same_id(ids, slot, arena, start, size):
+        elif _same_id(ids, slot, key, arena, start, size):
             return slot
         at = (at + 1) & mask
     if grave >= 0:
@@ -205,7 +212,7 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     ids.meta[BYTES] += size
     ids.off[slot] = base
     ids.len[slot] = size
-    ids.key[slot] = prefix_key(ids.arena, base, size, ids.meta[SKIP])
+    ids.key[slot] = key
     ids.table[at] = slot
     ids.meta[LIVE] += 1
     return slot
