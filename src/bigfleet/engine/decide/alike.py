@@ -1,223 +1,193 @@
-"""Credit by counting: what plain rows of one constraint set are credited with where all machines are of one size.
+"""Credit by counting: units of plain rows of one constraint set whose machines all match and are of one size.
 
-Then it does not matter which machine an entry takes, only how many: the next ones in order. So what an entry lacks is
-worked out once, and dealt out like cards. Comes to what `credit_plain` comes to, entry by entry and cell by cell.
+Which machine an entry takes does not matter there, only how many: the next ones in order. So an entry takes (`take`)
+from all machines that are left as if they were one cell, which comes to what `credit_plain` comes to cell by cell. And
+as long as there are enough for all, machines that come, go and change cells change no entry. Which cells the machines
+of an entry are of follows from the order of both; it is written into the log when somebody reads it.
 """
 
 from __future__ import annotations
 
-from bigfleet.engine.decide.logbook import keep_log
+from bigfleet.engine.decide.credit import anything, begin_entry, take
+from bigfleet.engine.decide.logbook import with_slack
 from bigfleet.engine.decide.world import LOG_USED, World
-from bigfleet.engine.demand.rows import FOLDED, NO_TIME, PLAIN, SETTLED
+from bigfleet.engine.demand.rows import NO_TIME, PLAIN
 from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, NEW
-from bigfleet.engine.kernels.jit import inner
-
-# What does not fit on a machine takes none, however much it lacks.
-_TOO_LARGE = -1
-# Where the credit that is kept ends, in `tmp.dom`.
-_CELL, _DEALT, _GONE = 0, 1, 2
+from bigfleet.engine.kernels.jit import inner, kernel
 
 
 @inner
 def credit_alike(w: World, owner: int) -> bool:
-    """Credits a unit by counting; False, and nothing is done, where that is not enough."""
+    """Credits a unit by counting; False where that is not enough: then it is to be credited cell by cell."""
     owners = w.owners
-    used = owners.used[owner]
-    start = owners.entry[owner]
-    end = start + owners.entries[owner]
-    if used == 0 or start == end:
+    if owners.alike[owner] >= 0:
+        alike = _takes_in(w, owner)
+    else:
+        alike = _takes_in_all(w, owner)
+    if not alike:
+        owners.alike[owner] = -1
         return False
-    base = owners.log[owner]
-    in_place = used + end - start <= owners.room[owner]
-    if not in_place:
-        base = w.log.meta[LOG_USED]
-        if base + used + end - start > len(w.log.cell):
-            return False
-    # Entries before `entry` keep what they have: `dealt` machines, all of those before the k-th cell and some of it.
-    entry = start
-    k = 0
-    dealt = 0
-    gone = 0
-    if in_place:
-        entry = _kept(w, owner, used, start, end)
-    if entry > start:
-        k = w.tmp.dom[_CELL]
-        dealt = w.tmp.dom[_DEALT]
-        gone = w.tmp.dom[_GONE]
-    if not _are_alike(w, owner, used, entry, end, k):
-        return False
-    at = base if entry == start else w.e.log[entry - 1] + w.e.logged[entry - 1]
-    size = w.cells.cls[w.held.data[owners.start[owner]]]
-    cluster = owners.cluster[owner]
-    first_cell = k
-    here = w.tmp.n[k] - gone
-    pending = 0
-    while entry < end:
-        wanted = _wanted(w, size, cluster, w.e.part[entry])
-        first = at
-        lacking = abs(wanted)
-        if wanted > 0:
-            while lacking > 0 and k < used:
-                n = min(lacking, here)
-                if n > 0:
-                    w.log.entry[at] = entry
-                    w.log.cell[at] = w.tmp.cell[k]
-                    w.log.n[at] = n
-                    at += 1
-                    lacking -= n
-                    here -= n
-                if here == 0:
-                    k += 1
-                    here = w.tmp.n[k] if k < used else 0
-        w.e.log[entry] = first
-        w.e.logged[entry] = at - first
-        if lacking > 0:
-            pending += 1
-            _write(w, size, cluster, entry, wanted - lacking if wanted > 0 else 0)
-        elif not w.e.flags[entry] & SETTLED or w.e.claimed[entry] != wanted:
-            _write(w, size, cluster, entry, wanted)
-            w.e.flags[entry] |= SETTLED
-            w.parts.since[w.e.part[entry]] = NO_TIME
-        entry += 1
-    owners.stall[owner] = -1
-    owners.timed[owner] = 0
-    owners.pending[owner] = pending
-    owners.logged[owner] = at - base
-    owners.same[owner] = used
-    if not in_place:
-        w.log.meta[LOG_USED] = at
-        keep_log(w, owner, base, start, end)
-    _close(w, owner, used, first_cell, dealt - gone, k, here)
+    if owners.dealt[owner] < 0 or owners.pending[owner] > 0 or owners.machines[owner] < owners.dealt[owner]:
+        _deal(w, owner)
+    _leave_over(w, owner, owners.machines[owner] - owners.dealt[owner])
+    owners.logged[owner] = 0
+    owners.unlogged[owner] = 1
     return True
 
 
 @inner
-def _kept(w: World, owner: int, used: int, start: int, end: int) -> int:
-    """How far everything is as it was: the first entry to credit anew, if that is not the first of all. Then `tmp.dom`
-    has the cell it begins with, how many machines the entries before it have, and how many of those are of that cell.
-
-    Entries are kept that were satisfied from the first cells that are the same. What they have is in the log.
-    """
-    held = w.owners.start[owner]
-    same = min(w.owners.same[owner], used)
-    at = w.owners.log[owner]
-    entry = start
-    k = 0
-    dealt = 0
-    gone = 0
-    while entry < end and w.e.flags[entry] & SETTLED and w.e.log[entry] == at:
-        here = k
-        of_it = gone
-        sum_of = 0
-        until = at + w.e.logged[entry]
-        while at < until and here < same:
-            if w.log.cell[at] != w.held.data[held + here]:
-                here += 1
-                of_it = 0
-                if here >= same or w.log.cell[at] != w.held.data[held + here]:
-                    break
-            of_it += w.log.n[at]
-            sum_of += w.log.n[at]
-            at += 1
-        if at < until:
-            break
-        k = here
-        gone = of_it
-        dealt += sum_of
-        entry += 1
-    # Configured cells come first, so those before one are Configured too, and are counted by what is dealt.
-    if entry == start or w.cells.state[w.held.data[held + k]] != CONFIGURED:
-        return start
-    w.tmp.dom[_CELL] = k
-    w.tmp.dom[_DEALT] = dealt
-    w.tmp.dom[_GONE] = gone
-    return entry
+def _takes_in(w: World, owner: int) -> bool:
+    """All machines of the cells that changed are taken; False if they are not like the others."""
+    con = w.p.con[w.e.prof[w.owners.entry[owner]]]
+    at = w.owners.stirred[owner]
+    while at >= 0:
+        cell = w.cells.touched[at]
+        at = w.cells.before[at]
+        # Those without machines are gone.
+        if w.cells.count[cell] > 0:
+            if w.cells.flags[cell] & NEW and not _is_alike(w, cell, con, w.owners.alike[owner]):
+                return False
+            _take_all(w, cell)
+    return w.owners.used[owner] > 0
 
 
 @inner
-def _are_alike(w: World, owner: int, used: int, first: int, end: int, known: int) -> bool:
-    """Whether the unit's rows are plain ones that all its machines match, and its machines bound and of one size.
-
-    Lists its cells and how many machines each has. Cells before `known` and entries before `first` were so.
-    """
-    con = w.p.con[w.e.prof[w.owners.entry[owner]]]
-    cluster = w.owners.cluster[owner]
-    width = w.parts.agg.shape[1]
-    held = w.owners.start[owner]
-    size = w.cells.cls[w.held.data[held]]
-    for k in range(known, used):
-        cell = w.held.data[held + k]
-        cls = w.cells.cls[cell]
-        if w.match[con, cls] == 0 or w.cells.state[cell] == CREATING:
-            return False
-        for d in range(width):
-            if w.k.alloc[cls, d] != w.k.alloc[size, d]:
-                return False
-        w.tmp.cell[k] = cell
-        w.tmp.n[k] = w.cells.count[cell]
-    for entry in range(first, end):
+def _takes_in_all(w: World, owner: int) -> bool:
+    """All machines of all cells are taken; False if they are not alike or rows are not plain ones that they match."""
+    owners = w.owners
+    start = owners.start[owner]
+    used = owners.used[owner]
+    first = owners.entry[owner]
+    last = first + owners.entries[owner]
+    if used == 0 or first == last:
+        return False
+    con = w.p.con[w.e.prof[first]]
+    for entry in range(first, last):
         if w.e.kind[entry] != PLAIN or w.p.con[w.e.prof[entry]] != con:
             return False
-        part = w.e.part[entry]
-        for d in range(width):
-            # An amount that no machine has any of: it stays, whatever else is taken.
-            if w.parts.agg[part, d] > 0 and w.k.alloc[size, d] <= w.c.overhead[cluster, d]:
-                return False
+    size = w.cells.cls[w.held.data[start]]
+    for k in range(start, start + used):
+        if not _is_alike(w, w.held.data[k], con, size):
+            return False
+    for k in range(start, start + used):
+        _take_all(w, w.held.data[k])
+    owners.alike[owner] = size
+    owners.dealt[owner] = -1
+    owners.spare[owner] = 0
+    owners.stall[owner] = -1
+    owners.timed[owner] = 0
     return True
 
 
 @inner
-def _wanted(w: World, size: int, cluster: int, part: int) -> int:
-    """How many machines of the size hold the part; below zero if they do not hold its smallest unit."""
-    wanted = 0
-    sign = 1
-    for d in range(w.parts.agg.shape[1]):
-        have = w.k.alloc[size, d] - w.c.overhead[cluster, d]
-        unit = w.parts.unit[part, d]
-        if unit > 0 and unit > have:
-            sign = _TOO_LARGE
-        rest = w.parts.agg[part, d]
-        if rest > 0:
-            wanted = max(wanted, (rest + have - 1) // have)
-    return wanted * sign
+def _is_alike(w: World, cell: int, con: int, size: int) -> bool:
+    """Whether a cell's machines are bound, match and are of the size of a class; those being made are not bound."""
+    cls = w.cells.cls[cell]
+    if w.cells.state[cell] == CREATING or w.match[con, cls] == 0:
+        return False
+    for d in range(w.k.alloc.shape[1]):
+        if w.k.alloc[cls, d] != w.k.alloc[size, d]:
+            return False
+    return True
 
 
 @inner
-def _write(w: World, size: int, cluster: int, entry: int, claimed: int) -> None:
-    """An entry with so many machines credited, and nothing else."""
-    w.e.claimed[entry] = claimed
-    w.e.late[entry] = 0
-    w.e.boots[entry] = 0
-    w.e.provisions[entry] = 0
-    w.e.domain[entry] = -1
-    w.e.flags[entry] &= FOLDED
-    part = w.e.part[entry]
-    for d in range(w.parts.agg.shape[1]):
-        rest = w.parts.agg[part, d]
-        if rest > 0:
-            rest = max(0, rest - claimed * (w.k.alloc[size, d] - w.c.overhead[cluster, d]))
-        w.parts.credit[part, d] = rest
+def _take_all(w: World, cell: int) -> None:
+    # Most are so already, and a line that is not written to need not go back to memory.
+    if w.cells.taken[cell] != w.cells.count[cell]:
+        w.cells.taken[cell] = w.cells.count[cell]
+    if w.cells.flags[cell] & NEW:
+        w.cells.flags[cell] &= ~NEW & 0xFF
 
 
 @inner
-def _close(w: World, owner: int, used: int, first: int, before: int, k: int, here: int) -> None:
-    """Cells before the k-th were used up, and of that one `here` machines are left; counts what is Configured.
+def _deal(w: World, owner: int) -> None:
+    """Every entry takes what it needs from what is left; those that had all they need keep it, as far as it reaches."""
+    owners = w.owners
+    size = owners.alike[owner]
+    cluster = owners.cluster[owner]
+    left = owners.machines[owner]
+    known = owners.dealt[owner] >= 0
+    pending = 0
+    first = owners.entry[owner]
+    for entry in range(first, first + owners.entries[owner]):
+        part = w.e.part[entry]
+        if not known or w.e.claimed[entry] > left or anything(w.parts.credit, part):
+            begin_entry(w, w.log, w.parts.credit, entry)
+            w.e.claimed[entry] = take(
+                w.k.alloc, size, w.c.overhead, cluster, w.parts.unit, w.parts.credit, part, left
+            )  # fmt: skip
+            if anything(w.parts.credit, part):
+                pending += 1
+            else:
+                w.parts.since[part] = NO_TIME
+        left -= w.e.claimed[entry]
+    owners.pending[owner] = pending
+    owners.dealt[owner] = owners.machines[owner] - left
 
-    Before the first there are so many Configured machines, in cells that are as they were.
-    """
+
+@inner
+def _leave_over(w: World, owner: int, spare: int) -> None:
+    """Takes back what nobody took: the last machines of the unit. If nothing was left before, the others are taken."""
+    owners = w.owners
+    start = owners.start[owner]
+    k = start + owners.used[owner] - 1
     excess = 0
-    configured = before
-    for i in range(first, used):
-        cell = w.tmp.cell[i]
-        count = w.tmp.n[i]
-        taken = count if i < k else count - here if i == k else 0
-        # Most are as they were, and a line that is not written to need not go back to memory.
-        if w.cells.taken[cell] != taken:
-            w.cells.taken[cell] = taken
-        if w.cells.flags[cell] & NEW:
-            w.cells.flags[cell] &= ~NEW & 0xFF
+    left = spare
+    while k >= start and (left > 0 or owners.spare[owner] > 0):
+        cell = w.held.data[k]
+        unclaimed = min(left, w.cells.count[cell])
+        w.cells.taken[cell] = w.cells.count[cell] - unclaimed
         if w.cells.state[cell] == CONFIGURED:
-            configured += count
-            excess += count - taken
-    w.owners.excess[owner] = excess
-    w.owners.configured[owner] = configured
+            excess += unclaimed
+        left -= unclaimed
+        k -= 1
+    owners.spare[owner] = spare
+    owners.excess[owner] = excess
+
+
+@kernel
+def write_log(w: World, clusters: int) -> int:
+    """Writes down which cells' machines units credited by counting took; returns a unit that needs more room, or -1."""
+    for cluster in range(clusters):
+        for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
+            if w.owners.unlogged[owner] != 0 and not _write_unit(w, owner):
+                return owner
+    return -1
+
+
+@inner
+def _write_unit(w: World, owner: int) -> bool:
+    owners = w.owners
+    first = owners.entry[owner]
+    last = first + owners.entries[owner]
+    # A line ends an entry or a cell.
+    most = owners.used[owner] + owners.entries[owner]
+    if most > owners.room[owner]:
+        base = w.log.meta[LOG_USED]
+        if base + most > len(w.log.cell):
+            return False
+        owners.log[owner] = base
+        owners.room[owner] = min(with_slack(most), len(w.log.cell) - base)
+        w.log.meta[LOG_USED] = base + owners.room[owner]
+    at = owners.log[owner]
+    k = owners.start[owner]
+    here = w.cells.count[w.held.data[k]]
+    for entry in range(first, last):
+        w.e.log[entry] = at
+        lacking = w.e.claimed[entry]
+        while lacking > 0:
+            if here == 0:
+                k += 1
+                here = w.cells.count[w.held.data[k]]
+            n = min(lacking, here)
+            w.log.entry[at] = entry
+            w.log.cell[at] = w.held.data[k]
+            w.log.n[at] = n
+            at += 1
+            lacking -= n
+            here -= n
+        w.e.logged[entry] = at - w.e.log[entry]
+    owners.logged[owner] = at - owners.log[owner]
+    owners.unlogged[owner] = 0
+    return True

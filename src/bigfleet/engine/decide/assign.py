@@ -13,6 +13,7 @@ from bigfleet.engine.decide.credit import (
     DONE,
     SHORT,
     anything,
+    begin_entry,
     creating_cells,
     credit_plain,
     log_room,
@@ -32,8 +33,8 @@ from bigfleet.engine.decide.spread import (
     recount_spread,
     save_universe,
 )
-from bigfleet.engine.decide.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Log, Rules, World
-from bigfleet.engine.demand.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SETTLED, SPREAD
+from bigfleet.engine.decide.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Rules, World
+from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SETTLED, SPREAD
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
     CREATING,
@@ -43,27 +44,11 @@ from bigfleet.engine.fleet.cells import (
     OWNER_IDLE,
     OWNER_SPECULATIVE,
 )
-from bigfleet.engine.kernels.jit import I4, I8M, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import I4, inner, kernel, prefetch
 from bigfleet.engine.kernels.sort import sort_by_key
 
 # Places in `Free.meta`.
 _SPREADING, SHORTS = 1, 2
-
-
-@inner
-def begin_entry(w: World, log: Log, left: I8M, entry: int) -> None:
-    """An entry starts with nothing claimed and everything left."""
-    w.e.claimed[entry] = 0
-    w.e.late[entry] = 0
-    w.e.boots[entry] = 0
-    w.e.provisions[entry] = 0
-    w.e.domain[entry] = -1
-    w.e.flags[entry] &= FOLDED
-    w.e.log[entry] = log.meta[LOG_USED]
-    w.e.logged[entry] = 0
-    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-        for d in range(w.parts.agg.shape[1]):
-            left[part, d] = w.parts.agg[part, d]
 
 
 @kernel
@@ -93,6 +78,8 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
                 or owners.timed[owner] != 0
                 or (look_out and owners.choosy[owner] != 0)
             ):
+                if whole:
+                    owners.alike[owner] = -1
                 which[found] = owner
                 found += 1
     for i in range(owners.meta[0]):
@@ -109,37 +96,38 @@ def _credit_nothing(w: World, owner: int) -> None:
     """A unit of a cluster that reports placement: nothing it has is claimed, and nothing of it is excess by sums."""
     owners = w.owners
     owners.stall[owner] = -1
-    owners.same[owner] = 0
+    owners.alike[owner] = -1
+    owners.unlogged[owner] = 0
     owners.pending[owner] = 0
     owners.timed[owner] = 0
     owners.logged[owner] = 0
     owners.excess[owner] = 0
-    owners.configured[owner] = 0
     for k in range(owners.start[owner], owners.start[owner] + owners.used[owner]):
         cell = w.held.data[k]
         w.cells.taken[cell] = 0
         w.cells.flags[cell] &= ~NEW & 0xFF
-        if w.cells.state[cell] == CONFIGURED:
-            owners.configured[owner] += w.cells.count[cell]
 
 
 @inner
 def _fetch_list(w: World, owner: int) -> None:
     """Asks for the list of a unit that is some units away."""
-    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
-        prefetch(w.held.data, k)
-    prefetch(w.e.part, w.owners.entry[owner])
+    if w.owners.alike[owner] < 0:
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
+            prefetch(w.held.data, k)
+        prefetch(w.e.part, w.owners.entry[owner])
 
 
 @inner
 def _fetch_unit(w: World, owner: int) -> None:
     """Asks for the cells and entries of a unit that is near: they are short stretches all over memory."""
-    # Those that are as they were are hardly looked at.
-    known = max(0, w.owners.same[owner] - 4)
-    for k in range(w.owners.start[owner] + known, w.owners.start[owner] + w.owners.used[owner]):
-        cell = w.held.data[k]
-        prefetch(w.cells.count, cell)
-        prefetch(w.cells.flags, cell)
+    if w.owners.alike[owner] < 0:
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+            cell = w.held.data[k]
+            prefetch(w.cells.count, cell)
+            prefetch(w.cells.flags, cell)
+    elif w.owners.pending[owner] == 0:
+        # Its entries are probably as they were.
+        return
     first = w.owners.entry[owner]
     count = w.owners.entries[owner]
     prefetch(w.e.flags, first)
@@ -175,7 +163,7 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             _fetch_unit(w, which[at + 2])
         if credit_alike(w, owner):
             continue
-        owners.same[owner] = 0
+        owners.unlogged[owner] = 0
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]
         log_before = w.log.meta[LOG_USED]
@@ -258,15 +246,12 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
                     note_parking(w, rules, w.parts.credit, entry)
         keep_log(w, owner, log_before, start, credited)
         excess = 0
-        configured = 0
         for k in range(cells_start, cells_end):
             cell = w.held.data[k]
             w.cells.flags[cell] &= ~NEW & 0xFF
             if w.cells.state[cell] == CONFIGURED:
-                configured += w.cells.count[cell]
                 excess += w.cells.count[cell] - w.cells.taken[cell]
         owners.excess[owner] = excess
-        owners.configured[owner] = configured
         if owners.stall[owner] < 0:
             # Only units that go on later need their chains any longer.
             w.lists.meta[LISTS_USED] = lists_before

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.decide.alike import write_log
 from bigfleet.engine.decide.logbook import compact, logged
 from bigfleet.engine.decide.victims import MAX_LISTS, Ranked, Victims
 from bigfleet.engine.decide.world import BUCKETS, Acquired, Free, Lists, Log, Scratch, Universe, World
@@ -94,6 +95,12 @@ class Workbench:
         )
         self.log = log._replace(entry=grown(log.entry, size), cell=grown(log.cell, size), n=grown(log.n, size))
         return w._replace(lists=self.lists, log=self.log)
+
+    def written(self, w: World, clusters: int) -> World:
+        """The world with all credit in its log, also that of units which were credited by counting."""
+        while (unit := write_log(w, clusters)) >= 0:
+            w = self.grow_credit(w, unit)
+        return w
 
     def grow_service(self, w: World, entry: int) -> World:
         owners = w.owners

@@ -24,18 +24,23 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
-# made since its unit was last credited; without machines, so that its owner drops it; among those being settled. A
-# column of its own: an owner looks at the flags of all its cells to find the few that changed.
-TOUCH, MOVED, LISTED, NEW, EMPTY, STIRRED = 1, 2, 4, 8, 16, 32
+# made since its unit was last credited; without machines, so that its owner drops it. A column of its own: an owner
+# looks at the flags of all its cells to find those that changed, if they are many.
+TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
 # Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
 CHANGED, UNORDERED = 1, 2
+# Values of `Owners.stirred` and `Cells.before` that are no places: no more cells; and any other cell may have moved.
+NO_MORE, ANY = -1, -2
+# So many cells that moved are taken out of a list and put back one by one.
+_FEW = 8
 _EMPTY, _GRAVE = -1, -2
 
 
 @view
 class Cells(View):
-    """One row per cell. `stamp` is a binding, an attribution pair or -1; `taken` counts claims of this step,
-    `lost` unclaimed members that became victims."""
+    """One row per cell. `stamp` is a binding, an attribution pair or -1; `known` is the count that its owner knows,
+    `taken` counts claims of this step, `lost` unclaimed members that became victims. `touched[i]` is a cell that the
+    last batch touched and `before[i]` where the one before it of the same owner is."""
 
     cls: I4R
     owner: I4R
@@ -44,6 +49,7 @@ class Cells(View):
     cluster: I4R
     stamp: I4R
     count: I4R
+    known: I4R
     taken: I4R
     lost: I4
     least: I4R
@@ -60,6 +66,7 @@ class Cells(View):
     worth: F8
     group: I4
     touched: I4
+    before: I4
     free: I4
     table: I4
     meta: I8
@@ -67,11 +74,13 @@ class Cells(View):
 
 @view
 class Owners(View):
-    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
-    their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
-    whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
-    (`choosy`), their stretch of the credit log with the room it has, Configured machines, and how many of the first
-    cells are as they were when they were last credited by counting (`same`)."""
+    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`, with so many `machines`, some of
+    them Configured; `stirred` is the place in `Cells.touched` of the last cell that changed. The rest is for clusters'
+    units: their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy
+    (`pending`), whether a gang's parking runs (`timed`), whether there are gangs or strict spreads (`choosy`), their
+    stretch of the credit log with the room it has. A unit that is credited by counting has a class of the size of all
+    its machines (`alike`, else -1), how many of them are `dealt` (-1: its rows changed) and how many `spare`, and
+    whether its stretch of the log is still to be written (`unlogged`)."""
 
     start: I8
     size: I4
@@ -88,9 +97,14 @@ class Owners(View):
     log: I8
     logged: I4
     room: I4
-    same: I4
+    alike: I4
+    dealt: I4
+    spare: I4
+    unlogged: U1
     excess: I8
+    machines: I4
     configured: I8
+    stirred: I4
     list: I4
     meta: I8
 
@@ -138,7 +152,9 @@ class CellStore:
         self.members.clear()
         self.lists.clear()
         self.owners.used[:] = 0
-        self.owners.same[:] = 0
+        self.owners.machines[:] = 0
+        self.owners.configured[:] = 0
+        self.owners.alike[:] = -1
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
@@ -201,6 +217,7 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
     cells.cluster[cell] = cluster
     cells.stamp[cell] = stamp
     cells.count[cell] = 0
+    cells.known[cell] = 0
     cells.taken[cell] = 0
     cells.lost[cell] = 0
     cells.least[cell] = -1
@@ -326,6 +343,7 @@ def mark_dirty(owners: Owners, owner: int, how: int) -> None:
     if owners.dirty[owner] == 0:
         owners.list[owners.meta[0]] = owner
         owners.meta[0] += 1
+        owners.stirred[owner] = NO_MORE
     if owners.dirty[owner] < how:
         owners.dirty[owner] = how
 
@@ -347,40 +365,24 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             prefetch(cells.flags, ahead)
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
-        cells.flags[cell] |= STIRRED
         if cells.count[cell] <= 0:
             cells.flags[cell] |= EMPTY
         elif cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
-        owner = cells.owner[cell]
-        if owner < 0:
-            continue
-        flags = cells.flags[cell]
-        if cells.count[cell] > 0:
-            if not flags & LISTED:
-                cells.flags[cell] |= LISTED
-                _append(owners, lists, owner, cell)
-            mark_dirty(owners, owner, UNORDERED if flags & MOVED or not flags & LISTED else CHANGED)
-        else:
-            mark_dirty(owners, owner, UNORDERED)
+        if cells.owner[cell] >= 0:
+            _tell_owner(cells, owners, lists, i, cell)
     dirty = owners.meta[0]
     for i in range(dirty):
-        if i + 6 < dirty:
-            ahead = owners.list[i + 6]
+        if i + 4 < dirty:
+            ahead = owners.list[i + 4]
             for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
                 prefetch(lists.data, k)
-        if i + 3 < dirty:
-            ahead = owners.list[i + 3]
-            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
-                prefetch(cells.flags, lists.data[k])
-        _count_same(cells, owners, lists, owners.list[i])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
     for i in range(touched):
         cell = cells.touched[i]
-        cells.flags[cell] &= ~STIRRED & 0xFF
         if cells.count[cell] == 0:
             if cells.size[cell] > 0:
                 give_chunk(members, cells.start[cell], cells.size[cell])
@@ -389,6 +391,26 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             drop_cell(cells, cell)
     cells.meta[TOUCHED] = 0
     return 0
+
+
+@inner
+def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) -> None:
+    """The owner of the i-th touched cell lists it, counts its machines, and knows that it changed."""
+    owner = cells.owner[cell]
+    flags = cells.flags[cell]
+    count = cells.count[cell]
+    if count > 0 and not flags & LISTED:
+        cells.flags[cell] |= LISTED
+        _append(owners, lists, owner, cell)
+    moved = count == 0 or flags & MOVED or not flags & LISTED
+    mark_dirty(owners, owner, UNORDERED if moved else CHANGED)
+    more = count - cells.known[cell]
+    cells.known[cell] = count
+    owners.machines[owner] += more
+    if cells.state[cell] == CONFIGURED:
+        owners.configured[owner] += more
+    cells.before[i] = owners.stirred[owner]
+    owners.stirred[owner] = i
 
 
 @inner
@@ -490,18 +512,54 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
 
 
 @inner
-def _count_same(cells: Cells, owners: Owners, lists: Pool, owner: int) -> None:
-    """No more of an owner's first cells are the same than come before one that is being settled."""
-    start = owners.start[owner]
-    k = 0
-    while k < owners.same[owner] and not cells.flags[lists.data[start + k]] & STIRRED:
-        k += 1
-    owners.same[owner] = k
+def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """Drops empty cells and puts those whose place changed where they belong."""
+    moved = 0
+    at = owners.stirred[owner]
+    while at >= 0 and moved <= _FEW:
+        if cells.flags[cells.touched[at]] & (EMPTY | MOVED):
+            moved += 1
+        at = cells.before[at]
+    if at == NO_MORE:
+        _reorder_few(cells, owners, lists, ids, owner)
+    else:
+        _reorder_many(cells, owners, lists, ids, owner)
 
 
 @inner
-def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
-    """Drops empty cells and merges those whose place changed back into the order."""
+def _reorder_few(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """All of them are taken out, then those that are not empty are put back, one by one."""
+    start = owners.start[owner]
+    used = owners.used[owner]
+    at = owners.stirred[owner]
+    while at >= 0:
+        cell = cells.touched[at]
+        if cells.flags[cell] & LISTED and cells.flags[cell] & (EMPTY | MOVED):
+            # Most are near the end: what is under way comes last.
+            k = start + used - 1
+            while lists.data[k] != cell:
+                k -= 1
+            used -= 1
+            for after in range(k, start + used):
+                lists.data[after] = lists.data[after + 1]
+        at = cells.before[at]
+    at = owners.stirred[owner]
+    while at >= 0:
+        cell = cells.touched[at]
+        if cells.flags[cell] & MOVED and not cells.flags[cell] & EMPTY:
+            cells.flags[cell] &= ~MOVED & 0xFF
+            place = _place(cells, lists, ids, start, used, cell)
+            for after in range(start + used, start + place, -1):
+                lists.data[after] = lists.data[after - 1]
+            lists.data[start + place] = cell
+            used += 1
+        at = cells.before[at]
+    owners.used[owner] = used
+
+
+@inner
+def _reorder_many(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """Those whose place changed are sorted and merged back."""
     start = owners.start[owner]
     kept = 0
     moved = 0
@@ -519,30 +577,34 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
             lists.data[start + kept] = cell
             kept += 1
     owners.used[owner] = kept + moved
-    if moved == 0:
-        return
     if moved > 1:
         _sort_blocks(cells, ids, loose, moved)
     end = kept
     for b in range(moved - 1, -1, -1):
-        # Few move, and most of them to the end: places are looked for from there in growing strides, then by halves.
-        # What comes after them steps back.
-        high = end
-        at = end - 1
-        stride = 1
-        while at >= 0 and block_less(cells, ids, loose[b], lists.data[start + at]):
-            high = at
-            at -= stride
-            stride *= 2
-        low = max(0, at + 1)
-        while low < high:
-            middle = (low + high) // 2
-            if block_less(cells, ids, loose[b], lists.data[start + middle]):
-                high = middle
-            else:
-                low = middle + 1
-        for k in range(end - 1, low - 1, -1):
+        # What comes after it steps back.
+        place = _place(cells, lists, ids, start, end, loose[b])
+        for k in range(end - 1, place - 1, -1):
             lists.data[start + k + b + 1] = lists.data[start + k]
-        lists.data[start + low + b] = loose[b]
-        end = low
-    owners.same[owner] = min(owners.same[owner], end)
+        lists.data[start + place + b] = loose[b]
+        end = place
+
+
+@inner
+def _place(cells: Cells, lists: Pool, ids: Ids, start: int, count: int, cell: int) -> int:
+    """Where a cell belongs among the first ones of a list, which are in order. Most belong to the end, so it is looked
+    for from there in growing strides, then by halves."""
+    high = count
+    at = count - 1
+    stride = 1
+    while at >= 0 and block_less(cells, ids, cell, lists.data[start + at]):
+        high = at
+        at -= stride
+        stride *= 2
+    low = max(0, at + 1)
+    while low < high:
+        middle = (low + high) // 2
+        if block_less(cells, ids, cell, lists.data[start + middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.fleet.cells import (
+    ANY,
+    CONFIGURED,
     DRAINING,
     FIRST_UNIT,
     LISTED,
@@ -250,7 +252,7 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
     for owner in range(first, first + count):
         owners.used[owner] = 0
         owners.size[owner] = 0
-        owners.same[owner] = 0
+        owners.machines[owner] = 0
         owners.adds[owner] = 0
         owners.cluster[owner] = cluster
         owners.entry[owner] = 0
@@ -261,9 +263,12 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
         owners.choosy[owner] = 0
         owners.logged[owner] = 0
         owners.room[owner] = 0
+        owners.alike[owner] = -1
+        owners.unlogged[owner] = 0
         owners.excess[owner] = 0
         owners.configured[owner] = 0
         mark_dirty(owners, owner, UNORDERED)
+        owners.stirred[owner] = ANY
 
 
 @kernel
@@ -300,6 +305,9 @@ def move_cells(
         owner = cells.owner[cell]
         lists.data[owners.start[owner] + owners.used[owner]] = cell
         owners.used[owner] += 1
+        owners.machines[owner] += cells.known[cell]
+        if cells.state[cell] == CONFIGURED:
+            owners.configured[owner] += cells.known[cell]
         cells.flags[cell] |= MOVED | LISTED
     # Cells made in this very batch are in no list yet.
     for i in range(cells.meta[TOUCHED]):
