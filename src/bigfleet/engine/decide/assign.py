@@ -122,9 +122,7 @@ def _fetch_unit(w: World, owner: int) -> None:
     """Asks for the cells and entries of a unit that is near: they are short stretches all over memory."""
     if w.owners.alike[owner] < 0:
         for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
-            cell = w.held.data[k]
-            prefetch(w.cells.count, cell)
-            prefetch(w.cells.flags, cell)
+            prefetch(w.cells.count, w.held.data[k])
     elif w.owners.pending[owner] == 0:
         # Its entries are probably as they were.
         return

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
-from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, U1, U1R, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, I8R, U1, U1R, inner, kernel, prefetch
 from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
@@ -24,8 +24,7 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 # Places in `meta`.
 USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
-# made since its unit was last credited; without machines, so that its owner drops it. A column of its own: an owner
-# looks at the flags of all its cells to find those that changed, if they are many.
+# made since its unit was last credited; without machines, so that its owner drops it.
 TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
 # Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
 CHANGED, UNORDERED = 1, 2
@@ -40,7 +39,7 @@ _EMPTY, _GRAVE = -1, -2
 class Cells(View):
     """One row per cell. `stamp` is a binding, an attribution pair or -1; `known` is the count that its owner knows,
     `taken` counts claims of this step, `lost` unclaimed members that became victims. `touched[i]` is a cell that the
-    last batch touched and `before[i]` where the one before it of the same owner is."""
+    last batch touched and `before[i]` where the one before it of the same owner is. `table` has hashes beside cells."""
 
     cls: I4R
     owner: I4R
@@ -58,7 +57,7 @@ class Cells(View):
     used: I4R
     ordered: I4R
     adds: I4R
-    flags: U1
+    flags: U1R
     next: I4
     prev: I4
     idle_floor: I8
@@ -68,7 +67,7 @@ class Cells(View):
     touched: I4
     before: I4
     free: I4
-    table: I4
+    table: I8
     meta: I8
 
 
@@ -82,29 +81,29 @@ class Owners(View):
     its machines (`alike`, else -1), how many of them are `dealt` (-1: its rows changed) and how many `spare`, and
     whether its stretch of the log is still to be written (`unlogged`)."""
 
-    start: I8
-    size: I4
-    used: I4
+    start: I8R
+    size: I4R
+    used: I4R
+    machines: I4R
+    configured: I4R
+    stirred: I4R
+    entry: I4R
+    entries: I4R
+    alike: I4R
+    dealt: I4R
+    spare: I4R
+    logged: I4R
+    unlogged: U1R
     adds: I4
     dirty: U1
     cluster: I4
-    entry: I4
-    entries: I4
     stall: I4
     pending: I4
     timed: U1
     choosy: U1
     log: I8
-    logged: I4
     room: I4
-    alike: I4
-    dealt: I4
-    spare: I4
-    unlogged: U1
     excess: I8
-    machines: I4
-    configured: I8
-    stirred: I4
     list: I4
     meta: I8
 
@@ -113,7 +112,7 @@ class CellStore:
     """Owns cells, their members and the owners' lists."""
 
     def __init__(self) -> None:
-        self.v = made(Cells, 16)._replace(table=np.full(64, _EMPTY, np.int32))
+        self.v = made(Cells, 16)._replace(table=np.full(64, _EMPTY, np.int64))
         self.members = PoolStore()
         self.owners = made(Owners, 16)
         self.lists = PoolStore()
@@ -133,7 +132,7 @@ class CellStore:
             size = 64
             while size * 2 < (meta[LIVE] + cells) * 4:
                 size *= 2
-            v = v._replace(table=np.full(size, _EMPTY, np.int32))
+            v = v._replace(table=np.full(size, _EMPTY, np.int64))
             rehash_cells(v)
         self.v = v
 
@@ -141,8 +140,12 @@ class CellStore:
         owners = self.owners
         rows = room(len(owners.start), count)
         if rows > len(owners.start):
+            kept = {"meta": owners.meta} | grown_rows(owners, rows)
             self.owners = Owners(
-                *(column if name == "meta" else grown(column, rows) for name, column in owners._asdict().items())
+                **{
+                    name: kept[name] if name in kept else grown(column, rows)
+                    for name, column in owners._asdict().items()
+                }
             )
 
     def clear(self) -> None:
@@ -176,20 +179,39 @@ def cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
 
 
 @inner
+def _in_table(home: int, cell: int) -> int:
+    """What stands in the table for a cell: its hash, so that others are passed over unseen, and its number."""
+    return (int(home) << 32) | int(cell)
+
+
+@inner
+def likely_cell(cells: Cells, home: int) -> int:
+    """The first cell of a hash, or -1."""
+    mask = len(cells.table) - 1
+    at = home & mask
+    while cells.table[at] != _EMPTY:
+        if cells.table[at] >> 32 == home:
+            return cells.table[at] & 0xFFFFFFFF
+        at = (at + 1) & mask
+    return -1
+
+
+@inner
 def find_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
     mask = len(cells.table) - 1
-    at = cell_hash(cls, state, held, cluster, stamp) & mask
+    home = cell_hash(cls, state, held, cluster, stamp)
+    at = home & mask
     while cells.table[at] != _EMPTY:
-        cell = cells.table[at]
-        if (
-            cell >= 0
-            and cells.cls[cell] == cls
-            and cells.cluster[cell] == cluster
-            and cells.stamp[cell] == stamp
-            and cells.state[cell] == state
-            and cells.held[cell] == held
-        ):
-            return cell
+        if cells.table[at] >> 32 == home:
+            cell = cells.table[at] & 0xFFFFFFFF
+            if (
+                cells.cls[cell] == cls
+                and cells.cluster[cell] == cluster
+                and cells.stamp[cell] == stamp
+                and cells.state[cell] == state
+                and cells.held[cell] == held
+            ):
+                return cell
         at = (at + 1) & mask
     return -1
 
@@ -204,12 +226,13 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
         cell = cells.meta[USED]
         cells.meta[USED] += 1
     mask = len(cells.table) - 1
-    at = cell_hash(cls, state, held, cluster, stamp) & mask
+    home = cell_hash(cls, state, held, cluster, stamp)
+    at = home & mask
     while cells.table[at] >= 0:
         at = (at + 1) & mask
     if cells.table[at] == _GRAVE:
         cells.meta[GRAVES] -= 1
-    cells.table[at] = cell
+    cells.table[at] = _in_table(home, cell)
     cells.meta[LIVE] += 1
     cells.cls[cell] = cls
     cells.state[cell] = state
@@ -219,30 +242,27 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
     cells.count[cell] = 0
     cells.known[cell] = 0
     cells.taken[cell] = 0
-    cells.lost[cell] = 0
     cells.least[cell] = -1
     cells.size[cell] = 0
     cells.used[cell] = 0
     cells.ordered[cell] = 0
     cells.adds[cell] = 0
     cells.flags[cell] = NEW
-    cells.next[cell] = -1
-    cells.prev[cell] = -1
     return cell
 
 
 @inner
 def _home(cells: Cells, cell: int) -> int:
-    """Where the table is searched first for this cell."""
-    found = cell_hash(cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell], cells.stamp[cell])
-    return found & (len(cells.table) - 1)
+    """The hash of a cell."""
+    return cell_hash(cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell], cells.stamp[cell])
 
 
 @inner
 def drop_cell(cells: Cells, cell: int) -> None:
     mask = len(cells.table) - 1
-    at = _home(cells, cell)
-    while cells.table[at] != cell:
+    home = _home(cells, cell)
+    at = home & mask
+    while cells.table[at] != _in_table(home, cell):
         at = (at + 1) & mask
     cells.table[at] = _GRAVE
     cells.meta[GRAVES] += 1
@@ -260,10 +280,11 @@ def rehash_cells(cells: Cells) -> None:
     for cell in range(cells.meta[USED]):
         if cells.count[cell] < 0:
             continue
-        at = _home(cells, cell)
+        home = _home(cells, cell)
+        at = home & mask
         while cells.table[at] != _EMPTY:
             at = (at + 1) & mask
-        cells.table[at] = cell
+        cells.table[at] = _in_table(home, cell)
     cells.meta[GRAVES] = 0
 
 
@@ -290,51 +311,23 @@ def leave(cells: Cells, members: Pool, cell: int, place: int, slot: int) -> None
 
 
 @inner
-def growth(cells: Cells) -> int:
-    """How many pool elements the touched cells need for their newcomers."""
-    total = 0
-    for i in range(cells.meta[TOUCHED]):
-        cell = cells.touched[i]
-        if cells.adds[cell] > 0 and cells.used[cell] + cells.adds[cell] > cells.size[cell]:
-            total += chunk_size(cells.used[cell] + cells.adds[cell])
-    return total
-
-
-@inner
-def append_room(cells: Cells, members: Pool) -> None:
-    """Moves touched cells that are too small into larger chunks."""
-    for i in range(cells.meta[TOUCHED]):
-        cell = cells.touched[i]
-        if cells.adds[cell] > 0 and cells.used[cell] + cells.adds[cell] > cells.size[cell]:
-            size = chunk_size(cells.used[cell] + cells.adds[cell])
-            start = take_chunk(members, size)
-            old = cells.start[cell]
-            for k in range(cells.used[cell]):
-                members.data[start + k] = members.data[old + k]
-            if cells.size[cell] > 0:
-                give_chunk(members, old, cells.size[cell])
-            cells.start[cell] = start
-            cells.size[cell] = size
-        cells.adds[cell] = 0
-
-
-@inner
-def _list_growth(cells: Cells, owners: Owners) -> int:
-    """Upper bound of the pool elements the owners' lists need for newly touched cells."""
-    total = 0
-    for i in range(cells.meta[TOUCHED]):
-        owner = cells.owner[cells.touched[i]]
-        if owner >= 0:
-            owners.adds[owner] += 1
-    for i in range(cells.meta[TOUCHED]):
-        owner = cells.owner[cells.touched[i]]
-        if owner >= 0 and owners.adds[owner] > 0:
-            wanted = owners.used[owner] + owners.adds[owner]
-            owners.adds[owner] = 0
-            if wanted > owners.size[owner]:
-                # A list that grows step by step leaves all its smaller chunks behind.
-                total += 2 * chunk_size(wanted)
-    return total
+def make_room(cells: Cells, members: Pool, cell: int) -> int:
+    """Gives a cell room for the machines that were announced to it; if there is none, tells how much is missing."""
+    needed = cells.used[cell] + cells.adds[cell]
+    if needed > cells.size[cell]:
+        size = chunk_size(needed)
+        if size > pool_room(members):
+            return size
+        start = take_chunk(members, size)
+        old = cells.start[cell]
+        for k in range(cells.used[cell]):
+            members.data[start + k] = members.data[old + k]
+        if cells.size[cell] > 0:
+            give_chunk(members, old, cells.size[cell])
+        cells.start[cell] = start
+        cells.size[cell] = size
+    cells.adds[cell] = 0
+    return 0
 
 
 @inner
@@ -352,24 +345,33 @@ def mark_dirty(owners: Owners, owner: int, how: int) -> None:
 def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, heads: I4) -> int:
     """Brings touched cells' smallest ids and their owners' orders up to date; `owners.list[:meta[0]]` are dirty.
 
-    If the lists' pool is too small nothing is done, and it tells what is missing.
+    If the lists' pool is too small it tells what is missing, and is to be called again.
     """
-    missing = _list_growth(cells, owners)
-    if missing > pool_room(lists):
-        return missing
     touched = cells.meta[TOUCHED]
+    missing = 0
     for i in range(touched):
         if i + 8 < touched:
-            ahead = cells.touched[i + 8]
-            prefetch(cells.count, ahead)
-            prefetch(cells.flags, ahead)
+            prefetch(cells.count, cells.touched[i + 8])
+        if i + 4 < touched:
+            ahead = cells.touched[i + 4]
+            prefetch(owners.used, max(0, cells.owner[ahead]))
+            prefetch(members.data, cells.start[ahead])
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
         if cells.count[cell] <= 0:
             cells.flags[cell] |= EMPTY
-        elif cells.least[cell] < 0:
+            continue
+        if cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
+        if cells.owner[cell] >= 0 and not cells.flags[cell] & LISTED:
+            missing += _list_growth(owners, cells.owner[cell])
+    if missing > pool_room(lists):
+        for i in range(touched):
+            owners.adds[max(0, cells.owner[cells.touched[i]])] = 0
+        return missing
+    for i in range(touched):
+        cell = cells.touched[i]
         if cells.owner[cell] >= 0:
             _tell_owner(cells, owners, lists, i, cell)
     dirty = owners.meta[0]
@@ -394,6 +396,15 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
 
 
 @inner
+def _list_growth(owners: Owners, owner: int) -> int:
+    """Pool elements that one more cell of an owner needs, after those that were asked for before it."""
+    owners.adds[owner] += 1
+    wanted = owners.used[owner] + owners.adds[owner]
+    before = owners.size[owner] if owners.adds[owner] == 1 else max(owners.size[owner], chunk_size(wanted - 1))
+    return chunk_size(wanted) if wanted > before else 0
+
+
+@inner
 def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) -> None:
     """The owner of the i-th touched cell lists it, counts its machines, and knows that it changed."""
     owner = cells.owner[cell]
@@ -401,6 +412,7 @@ def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) ->
     count = cells.count[cell]
     if count > 0 and not flags & LISTED:
         cells.flags[cell] |= LISTED
+        owners.adds[owner] = 0
         _append(owners, lists, owner, cell)
     moved = count == 0 or flags & MOVED or not flags & LISTED
     mark_dirty(owners, owner, UNORDERED if moved else CHANGED)
@@ -419,6 +431,7 @@ def link(cells: Cells, heads: I4, cell: int) -> None:
     pair = cells.stamp[cell]
     first = heads[pair]
     cells.next[cell] = first
+    cells.prev[cell] = -1
     if first >= 0:
         cells.prev[first] = cell
     heads[pair] = cell

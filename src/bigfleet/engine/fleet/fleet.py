@@ -74,7 +74,10 @@ class Fleet:
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
         self._work = made(Work, 16)._replace(
-            guess=np.zeros(AHEAD, np.int32), home=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64)
+            guess=np.zeros(AHEAD, np.int32),
+            home=np.zeros(AHEAD, np.int32),
+            goal=np.zeros(AHEAD, np.int32),
+            bad=np.zeros(len(REJECTIONS), np.int64),
         )
         self._work.meta[NEXT_DUE] = NEVER
         self._batch = 0
@@ -322,10 +325,8 @@ class Fleet:
         if self._work.meta[TO_CLASS]:
             self._class_by_name(now)
         members = self.cells.members
-        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
-        if missing:
+        while missing := join_all(self.v, self.ids.v, self.cells.v, members.v, self._work):
             members.reserve(missing)
-            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
 
     def _class_by_name(self, now: int) -> None:
         """Machines whose id live demand names are of a class of their own."""

@@ -22,20 +22,20 @@ from bigfleet.engine.fleet.cells import (
     OWNER_SPECULATIVE,
     SPECULATIVE,
     Cells,
-    append_room,
     cell_hash,
     find_cell,
-    growth,
     join,
     leave,
+    likely_cell,
     link,
     make_cell,
+    make_room,
     touch,
 )
 from bigfleet.engine.fleet.partitions import Units, unit_of_class
 from bigfleet.engine.kernels.ids import SKIP, Ids, align_ids, forget_id, hash_bytes, intern_id, prefix_key
 from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, I8M, U1, U1R, inner, kernel, prefetch, put
-from bigfleet.engine.kernels.pool import Pool, pool_room
+from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.view import View, view
 
 # Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`; kept for a move (P18).
@@ -86,8 +86,8 @@ class Keys(View):
 @view
 class Work(View):
     """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines,
-    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be and
-    `home` the hash of their ids, `bad` counts bad ones by reason."""
+    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be, `home`
+    the hash of their ids and `goal` that of the cell they go to, `bad` counts bad ones by reason."""
 
     slot: I4
     special: I4
@@ -96,6 +96,7 @@ class Work(View):
     changed: I4
     guess: I4
     home: I4
+    goal: I4
     bad: I8
     meta: I8
 
@@ -122,7 +123,7 @@ class Records(View):
 
 
 # Places in `Work.meta`.
-TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE, CHANGED = 0, 1, 2, 3, 4, 5, 6
+TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE, CHANGED, JOINED = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 @inner
@@ -166,7 +167,8 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
     cells.price[cell] = keys.price[cls]
     cells.worth[cell] = 0.0
     cells.group[cell] = 0
-    cells.idle_floor[cell] = 9223372036854775807
+    if state == IDLE:
+        cells.idle_floor[cell] = 9223372036854775807
     if state == CONFIGURED or state == CONFIGURING:
         cells.worth[cell] = keys.binding_worth[stamp]
         cells.group[cell] = keys.binding_group[stamp]
@@ -250,6 +252,7 @@ def _look_ahead(
     mask = len(ids.table) - 1
     guess = work.guess
     home = work.home
+    goal = work.goal
     for i in range(first, last):
         start = records.offsets[i]
         home[i - first] = hash_bytes(records.arena, start, records.offsets[i + 1] - start)
@@ -281,36 +284,33 @@ def _look_ahead(
         if slot >= 0:
             prefetch(ids.arena, ids.off[slot])
             _fetch_cell(cells, slots.cell[slot])
-        if _is_bound(records, i):
-            prefetch(cells.table, _bound_hash(keys, records, i) & table)
+        goal[i - first] = _goal(keys, records, i)
+        if goal[i - first] >= 0:
+            prefetch(cells.table, goal[i - first] & table)
     for i in range(first, last):
         slot = guess[i - first]
         if slot >= 0 and slots.cell[slot] >= 0:
             prefetch(members.data, cells.start[slots.cell[slot]] + slots.place[slot])
             prefetch(keys.count, cells.cls[slots.cell[slot]] * keys.count.shape[1])
-        if _is_bound(records, i):
-            _fetch_cell(cells, cells.table[_bound_hash(keys, records, i) & table])
+        if goal[i - first] >= 0:
+            _fetch_cell(cells, likely_cell(cells, goal[i - first]))
 
 
 @inner
-def _is_bound(records: Records, i: int) -> bool:
+def _goal(keys: Keys, records: Records, i: int) -> int:
+    """The hash of the cell a bound machine goes to, -1 for others."""
     state = records.state[i]
-    return (state == CONFIGURED or state == CONFIGURING) and records.cluster[i] >= 0
-
-
-@inner
-def _bound_hash(keys: Keys, records: Records, i: int) -> int:
-    """Where the cell of a record that names a cluster would be found."""
+    if (state != CONFIGURED and state != CONFIGURING) or records.cluster[i] < 0:
+        return -1
     cls = keys.shape_class[records.shapes[records.shape[i]]]
     binding = keys.stamp_binding[_stamp_of(records, i)]
-    return cell_hash(cls, records.state[i], 0, records.clusters[records.cluster[i]], binding)
+    return cell_hash(cls, state, 0, records.clusters[records.cluster[i]], binding)
 
 
 @inner
 def _fetch_cell(cells: Cells, cell: int) -> None:
     if cell >= 0:
         prefetch(cells.cls, cell)
-        prefetch(cells.flags, cell)
 
 
 @kernel
@@ -541,13 +541,9 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
 
 @kernel
 def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> int:
-    """Carries out what was announced; if the pool is too small nothing is done, and it tells what is missing."""
-    missing = growth(cells)
-    if missing > pool_room(members):
-        return missing
-    append_room(cells, members)
+    """Carries out what was announced; if the pool is too small it tells what is missing, and is to be called again."""
     joining = work.meta[TO_JOIN]
-    for i in range(joining):
+    for i in range(work.meta[JOINED], joining):
         if i + 16 < joining:
             cell = slots.cell[work.slot[i + 16]]
             prefetch(cells.used, cell)
@@ -557,6 +553,13 @@ def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) ->
             prefetch(members.data, cells.start[cell] + cells.used[cell])
             prefetch(ids.key, cells.least[cell])
         slot = work.slot[i]
-        slots.place[slot] = join(cells, members, ids, slots.cell[slot], slot)
+        cell = slots.cell[slot]
+        if cells.adds[cell] > 0:
+            missing = make_room(cells, members, cell)
+            if missing > 0:
+                work.meta[JOINED] = i
+                return missing
+        slots.place[slot] = join(cells, members, ids, cell, slot)
     work.meta[TO_JOIN] = 0
+    work.meta[JOINED] = 0
     return 0

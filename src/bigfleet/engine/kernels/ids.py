@@ -110,11 +110,26 @@ def pack(old: Ids, new: Ids) -> None:
 
 @inner
 def hash_bytes(arena: U1, start: int, size: int) -> int:
+    """Eight bytes at a time, the last eight once more if need be. Stays below 2**63, where plain Python has no end."""
     value = 5381
-    for i in range(start, start + size):
-        value = ((value ^ int(arena[i])) * 16777619) & 0x7FFFFFFFFF
-        value = (value ^ (value >> 17)) & 0x7FFFFFFF
+    if size < 8:
+        for i in range(start, start + size):
+            value = _stirred(value ^ int(arena[i]))
+        return value
+    at = start
+    while at < start + size:
+        word = eight(arena, min(at, start + size - 8))
+        value = _stirred(value ^ (word & 0x7FFFFFFF))
+        value = _stirred(value ^ ((word >> 31) & 0x1FFFFFFFF))
+        at += 8
     return value
+
+
+@inner
+def _stirred(value: int) -> int:
+    """A number below 2**31 that every bit of one below 2**33 has a say in."""
+    value = value * 668265263
+    return (value ^ (value >> 31)) & 0x7FFFFFFF
 
 
 @inner
