@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
+from bigfleet.engine.explain.claims import claims_of
 from bigfleet.engine.policy import Policy
+from bigfleet.engine.results import ActionKind
+from tests.oracle.implementations import EngineRows
 from tests.strategies.builders import (
     CONFIGURED,
     CONFIGURING,
@@ -148,3 +152,37 @@ def test_plays_ask_for_what_they_are_meant_to_ask_for() -> None:
     assert any(GPU in row.min_unit for row in asked)
     assert any(not row.aggregate or not any(row.aggregate.values()) for row in asked)
     assert {each.state for steps in plays for step in steps[1:] for each in step.machines} == set(STATES)
+
+
+def test_owners_know_the_machines_of_their_cells_after_every_step() -> None:
+    for seed in range(40):
+        engine = EngineRows(gives_back=seed % 8 == 7)
+        for step in calm(seed) if seed % 2 else played(seed):
+            step.feed(engine)
+            engine.engine.validate()
+
+
+def test_plays_take_machines_from_entries_that_were_credited_by_counting() -> None:
+    """Whose they are is written down when somebody asks: for victims, and for explanations."""
+    preempted = claimed = 0
+    for seed in range(60):
+        engine = EngineRows(gives_back=False)
+        for step in played(seed):
+            found = step.feed(engine)
+            preempted += sum(action.kind == ActionKind.PREEMPT for action in found.actions)
+            latest = engine.engine.latest
+            assert latest is not None
+            w, claims = latest.result.verdicts.needs.current, claims_of(engine.engine, latest.result)
+            mine = claims.n[~claims.acquired]
+            claimed += len(mine)
+            # Every entry is credited with as many machines as the claims say.
+            counted = np.zeros(len(w.e.claimed), np.int64)
+            np.add.at(counted, claims.entry[~claims.acquired], mine)
+            for entry in set(claims.entry[~claims.acquired].tolist()):
+                assert counted[entry] == w.e.claimed[entry] + w.e.late[entry], f"seed {seed}"
+            # And no cell gives more than it has, or other than it says.
+            given = np.zeros(len(w.cells.count), np.int64)
+            np.add.at(given, claims.cell[~claims.acquired], mine)
+            cells = np.unique(claims.cell[~claims.acquired])
+            assert (given[cells] == w.cells.taken[cells]).all(), f"seed {seed}"
+    assert preempted > 0 and claimed > 0

@@ -168,6 +168,17 @@ class CellStore:
             self.lists.reserve(missing)
             settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
 
+    def validate(self) -> None:
+        """Owners know how many machines their cells have."""
+        for owner in np.nonzero(self.owners.used)[0].tolist():
+            start, used = int(self.owners.start[owner]), int(self.owners.used[owner])
+            cells = self.lists.v.data[start : start + used]
+            count = self.v.count[cells]
+            assert count.min() > 0 and (self.v.known[cells] == count).all(), f"owner {owner} was not told"
+            assert self.owners.machines[owner] == count.sum(), f"owner {owner} counts machines it does not have"
+            configured = count[self.v.state[cells] == CONFIGURED].sum()
+            assert self.owners.configured[owner] == configured, f"owner {owner} counts others as Configured"
+
 
 @inner
 def cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int:

@@ -314,6 +314,7 @@ class Fleet:
                 assert members.data[int(cells.start[cell]) + place] == slot, f"{text} is not in its place"
                 assert cells.state[cell] == state, f"{text} is in a cell of another state"
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
+        self.cells.validate()
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
         assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"
