@@ -38,14 +38,13 @@ def credit_alike(w: World, owner: int) -> bool:
 @inner
 def _takes_in(w: World, owner: int) -> bool:
     """All machines of the cells that changed are taken; False if they are not like the others."""
-    con = w.p.con[w.e.prof[w.owners.entry[owner]]]
     at = w.owners.stirred[owner]
     while at >= 0:
         cell = w.cells.touched[at]
         at = w.cells.before[at]
         # Those without machines are gone.
         if w.cells.count[cell] > 0:
-            if w.cells.flags[cell] & NEW and not _is_alike(w, cell, con, w.owners.alike[owner]):
+            if w.cells.flags[cell] & NEW and not _is_alike(w, cell, w.owners.con[owner], w.owners.alike[owner]):
                 return False
             _take_all(w, cell)
     return w.owners.used[owner] > 0
@@ -72,6 +71,7 @@ def _takes_in_all(w: World, owner: int) -> bool:
     for k in range(start, start + used):
         _take_all(w, w.held.data[k])
     owners.alike[owner] = size
+    owners.con[owner] = con
     owners.dealt[owner] = -1
     owners.spare[owner] = 0
     owners.stall[owner] = -1
@@ -143,7 +143,8 @@ def _leave_over(w: World, owner: int, spare: int) -> None:
         left -= unclaimed
         k -= 1
     owners.spare[owner] = spare
-    owners.excess[owner] = excess
+    if owners.excess[owner] != excess:
+        owners.excess[owner] = excess
 
 
 @kernel

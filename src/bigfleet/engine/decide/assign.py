@@ -125,6 +125,8 @@ def _fetch_unit(w: World, owner: int) -> None:
             prefetch(w.cells.count, w.held.data[k])
     elif w.owners.pending[owner] == 0:
         # Its entries are probably as they were.
+        if w.owners.stirred[owner] >= 0:
+            prefetch(w.cells.count, w.cells.touched[w.owners.stirred[owner]])
         return
     first = w.owners.entry[owner]
     count = w.owners.entries[owner]
@@ -155,6 +157,8 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     owners = w.owners
     for at in range(first, last):
         owner = which[at]
+        if at + 8 < last:
+            prefetch(owners.used, which[at + 8])
         if at + 4 < last:
             _fetch_list(w, which[at + 4])
         if at + 2 < last:

@@ -78,8 +78,8 @@ class Owners(View):
     units: their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy
     (`pending`), whether a gang's parking runs (`timed`), whether there are gangs or strict spreads (`choosy`), their
     stretch of the credit log with the room it has. A unit that is credited by counting has a class of the size of all
-    its machines (`alike`, else -1), how many of them are `dealt` (-1: its rows changed) and how many `spare`, and
-    whether its stretch of the log is still to be written (`unlogged`)."""
+    its machines (`alike`, else -1), the constraint set of its rows (`con`), how many machines are `dealt` (-1: its rows
+    changed) and how many `spare`, and whether its stretch of the log is still to be written (`unlogged`)."""
 
     start: I8R
     size: I4R
@@ -90,6 +90,7 @@ class Owners(View):
     entry: I4R
     entries: I4R
     alike: I4R
+    con: I4R
     dealt: I4R
     spare: I4R
     logged: I4R
@@ -387,10 +388,17 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             _tell_owner(cells, owners, lists, i, cell)
     dirty = owners.meta[0]
     for i in range(dirty):
+        if i + 8 < dirty:
+            prefetch(owners.used, owners.list[i + 8])
         if i + 4 < dirty:
             ahead = owners.list[i + 4]
             for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
                 prefetch(lists.data, k)
+        if i + 2 < dirty and owners.used[owners.list[i + 2]] > 0:
+            # What most are compared with.
+            ahead = owners.list[i + 2]
+            prefetch(cells.count, lists.data[owners.start[ahead] + owners.used[ahead] - 1])
+            prefetch(cells.count, lists.data[owners.start[ahead] + max(0, owners.used[ahead] - 2)])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.

@@ -138,9 +138,9 @@ class Fleet:
     def _read(self, batch: MachineBatch) -> Records:
         """A batch as kernels read it; gives numbers to shapes, stamps and clusters that are new."""
         catalog = self.catalog
-        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
-        stamps = _interned(batch.stamp, None, batch.stamps, self._intern_stamp)
-        clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
+        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shapes)
+        stamps = _interned(batch.stamp, None, batch.stamps, lambda each: list(map(self._intern_stamp, each)))
+        clusters = _interned(batch.cluster, None, batch.clusters, lambda each: list(map(self.intern_cluster, each)))
         shape = owned(batch.shape, INT32)
         if len(stamps) and stamps.min() < NO_STAMP:
             shape, shapes = self._without(batch, stamps, shape, shapes)
@@ -392,19 +392,23 @@ def in_range(stamp: Stamp) -> bool:
 
 
 def _interned(
-    column: NDArray[np.int32], state: NDArray[np.uint8] | None, table: Sequence[T], intern: Callable[[T], int]
+    column: NDArray[np.int32],
+    state: NDArray[np.uint8] | None,
+    table: Sequence[T],
+    intern: Callable[[list[T]], list[int]],
 ) -> NDArray[np.int32]:
     """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
     if not table:
         return _NOBODY
     if len(column) <= _FEW and len(table) <= _FEW:
-        used = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
-        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)], np.int32)
+        found = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
+        used = [n for n in range(len(table)) if n in found]
+    else:
+        seen = np.zeros(len(table), np.uint8)
+        mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
+        used = np.nonzero(seen)[0].tolist()
     numbers = np.full(len(table), -1, np.int32)
-    seen = np.zeros(len(table), np.uint8)
-    mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
-    for index in np.nonzero(seen)[0].tolist():
-        numbers[index] = intern(table[index])
+    numbers[used] = intern([table[n] for n in used])
     return numbers
 
 
