@@ -41,6 +41,7 @@ from bigfleet.engine.fleet.placing import (
     rename,
     unplace,
 )
+from bigfleet.engine.fleet.settling import settled
 from bigfleet.engine.kernels.columns import INT32, INT64, MANY, UINT8, given_back, grown, grown_rows, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
@@ -291,7 +292,7 @@ class Fleet:
         if self._work.meta[ANY_CHANGE]:
             self._work.meta[ANY_CHANGE] = 0
             self.counted = self.catalog.machines_by_class()
-        self.cells.settle(self.ids.v, self.catalog.stamps.pair_head)
+        settled(self.cells, self.ids.v, self.catalog.stamps.pair_head)
 
     def validate(self) -> None:
         """Every machine is where its columns say, and classes count the machines they have."""
