@@ -38,6 +38,7 @@ from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN, SATISFIABL
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
     CREATING,
+    DIRTY,
     FIRST_UNIT,
     NEW,
     OWNER_CREATING,
@@ -82,9 +83,9 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
                     owners.alike[owner] = -1
                 which[found] = owner
                 found += 1
-    for i in range(owners.meta[0]):
+    for i in range(owners.meta[DIRTY]):
         owners.dirty[owners.list[i]] = 0
-    owners.meta[0] = 0
+    owners.meta[DIRTY] = 0
     w.lists.meta[CELLS_USED] = 0
     w.lists.meta[LISTS_USED] = 0
     _reset_free(w)

@@ -14,12 +14,9 @@ from bigfleet.engine.decide.logbook import compact, logged
 from bigfleet.engine.decide.victims import MAX_LISTS, Ranked, Victims
 from bigfleet.engine.decide.world import BUCKETS, Acquired, Free, Lists, Log, Scratch, Universe, World
 from bigfleet.engine.demand.rows import Entries
-from bigfleet.engine.fleet.cells import LIVE, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.fleet.cells import LONGEST, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import grown, made, room
-
-# Room for so many cells costs less than asking which owner has most.
-_FEW = 4096
 
 
 class Workbench:
@@ -54,10 +51,7 @@ class Workbench:
                 else np.zeros((BUCKETS, room(16, speculative)), np.int32),
                 cost=grown(free.cost, speculative),
             )
-        # No owner has more cells than there are; who has how many matters only where that would be much room.
-        longest = int(fleet.cells.v.meta[LIVE])
-        if longest > _FEW:
-            longest = int(owners.used.max())
+        longest = int(owners.meta[LONGEST])
         size = 2 * longest + int(owners.used[OWNER_CREATING]) + 16
         if size > len(tmp.cell) or len(tmp.want) != catalog.width:
             size = room(len(tmp.cell), size)

@@ -21,7 +21,9 @@ SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED
 OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, FIRST_UNIT = 0, 1, 2, 3, 4, 5
 
 # Places in `meta`.
-USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
+USED, FREE, TOUCHED, GRAVES, LIVE, TOLD = 0, 1, 2, 3, 4, 5
+# Places in `Owners.meta`: how many are dirty, and the room of the longest list there ever was.
+DIRTY, LONGEST = 0, 1
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
 # made since its unit was last credited; without machines, so that its owner drops it.
 TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
@@ -336,8 +338,8 @@ def make_room(cells: Cells, members: Pool, cell: int) -> int:
 def mark_dirty(owners: Owners, owner: int, how: int) -> None:
     """Lists an owner as changed; `UNORDERED` is the stronger of the two."""
     if owners.dirty[owner] == 0:
-        owners.list[owners.meta[0]] = owner
-        owners.meta[0] += 1
+        owners.list[owners.meta[DIRTY]] = owner
+        owners.meta[DIRTY] += 1
         owners.stirred[owner] = NO_MORE
     if owners.dirty[owner] < how:
         owners.dirty[owner] = how

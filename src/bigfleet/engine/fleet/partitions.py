@@ -16,6 +16,7 @@ from bigfleet.engine.fleet.cells import (
     DRAINING,
     FIRST_UNIT,
     LISTED,
+    LONGEST,
     MOVED,
     TOUCHED,
     UNORDERED,
@@ -299,6 +300,7 @@ def move_cells(
         if owners.adds[owner] > 0:
             owners.size[owner] = chunk_size(owners.adds[owner])
             owners.start[owner] = take_chunk(lists, owners.size[owner])
+            owners.meta[LONGEST] = max(owners.meta[LONGEST], owners.size[owner])
             owners.adds[owner] = 0
     for i in range(total):
         cell = moving[i]

@@ -14,6 +14,7 @@ from bigfleet.engine.fleet.cells import (
     DELETING,
     DRAINING,
     FAILED,
+    FREE,
     IDLE,
     OWNER_CREATING,
     OWNER_DRAINING,
@@ -167,6 +168,11 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
     cells.price[cell] = keys.price[cls]
     cells.worth[cell] = 0.0
     cells.group[cell] = 0
+    # The next ones to be made are probably those that went last.
+    ahead = cells.free[max(0, cells.meta[FREE] - 4)]
+    prefetch(cells.cls, ahead)
+    prefetch(cells.worth, ahead)
+    prefetch(cells.group, ahead)
     if state == IDLE:
         cells.idle_floor[cell] = 9223372036854775807
     if state == CONFIGURED or state == CONFIGURING:

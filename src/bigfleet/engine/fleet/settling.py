@@ -11,10 +11,13 @@ from bigfleet.engine.fleet.cells import (
     CHANGED,
     CONFIGURED,
     CREATING,
+    DIRTY,
     EMPTY,
     LISTED,
+    LONGEST,
     MOVED,
     NO_MORE,
+    TOLD,
     TOUCH,
     TOUCHED,
     UNORDERED,
@@ -47,8 +50,7 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
     If the lists' pool is too small it tells what is missing, and is to be called again.
     """
     touched = cells.meta[TOUCHED]
-    missing = 0
-    for i in range(touched):
+    for i in range(cells.meta[TOLD], touched):
         if i + 8 < touched:
             prefetch(cells.count, cells.touched[i + 8])
         if i + 4 < touched:
@@ -60,21 +62,16 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
         cells.flags[cell] &= ~TOUCH & 0xFF
         if cells.count[cell] <= 0:
             cells.flags[cell] |= EMPTY
-            continue
-        if cells.least[cell] < 0:
+        elif cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
-        if cells.owner[cell] >= 0 and not cells.flags[cell] & LISTED:
-            missing += _list_growth(owners, cells.owner[cell])
-    if missing > pool_room(lists):
-        for i in range(touched):
-            owners.adds[max(0, cells.owner[cells.touched[i]])] = 0
-        return missing
-    for i in range(touched):
-        cell = cells.touched[i]
         if cells.owner[cell] >= 0:
-            _tell_owner(cells, owners, lists, i, cell)
-    dirty = owners.meta[0]
+            missing = _tell_owner(cells, owners, lists, i, cell)
+            if missing > 0:
+                cells.meta[TOLD] = i
+                return missing
+    cells.meta[TOLD] = 0
+    dirty = owners.meta[DIRTY]
     for i in range(dirty):
         if i + 8 < dirty:
             prefetch(owners.used, owners.list[i + 8])
@@ -105,15 +102,17 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
 
 
 @inner
-def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) -> None:
-    """The owner of the i-th touched cell lists it, counts its machines, and knows that it changed."""
+def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) -> int:
+    """The owner of the i-th touched cell lists it, counts its machines, and knows that it changed. If there is no room
+    for it nothing is done, and it tells what is missing."""
     owner = cells.owner[cell]
     flags = cells.flags[cell]
     count = cells.count[cell]
     if count > 0 and not flags & LISTED:
+        missing = _append(owners, lists, owner, cell)
+        if missing > 0:
+            return missing
         cells.flags[cell] |= LISTED
-        owners.adds[owner] = 0
-        _append(owners, lists, owner, cell)
     moved = count == 0 or flags & MOVED or not flags & LISTED
     mark_dirty(owners, owner, UNORDERED if moved else CHANGED)
     more = count - cells.known[cell]
@@ -123,21 +122,16 @@ def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) ->
         owners.configured[owner] += more
     cells.before[i] = owners.stirred[owner]
     owners.stirred[owner] = i
+    return 0
 
 
 @inner
-def _list_growth(owners: Owners, owner: int) -> int:
-    """Pool elements that one more cell of an owner needs, after those that were asked for before it."""
-    owners.adds[owner] += 1
-    wanted = owners.used[owner] + owners.adds[owner]
-    before = owners.size[owner] if owners.adds[owner] == 1 else max(owners.size[owner], chunk_size(wanted - 1))
-    return chunk_size(wanted) if wanted > before else 0
-
-
-@inner
-def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
+def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> int:
+    """Puts a cell behind the others; if there is no room, tells how much is missing."""
     if owners.used[owner] == owners.size[owner]:
         size = chunk_size(owners.used[owner] + 1)
+        if size > pool_room(lists):
+            return size
         start = take_chunk(lists, size)
         old = owners.start[owner]
         for k in range(owners.used[owner]):
@@ -146,8 +140,11 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
             give_chunk(lists, old, owners.size[owner])
         owners.start[owner] = start
         owners.size[owner] = size
+        if size > owners.meta[LONGEST]:
+            owners.meta[LONGEST] = size
     lists.data[owners.start[owner] + owners.used[owner]] = cell
     owners.used[owner] += 1
+    return 0
 
 
 @inner
