@@ -21,7 +21,7 @@ SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED
 OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, FIRST_UNIT = 0, 1, 2, 3, 4, 5
 
 # Places in `meta`.
-USED, FREE, TOUCHED, GRAVES, LIVE, TOLD = 0, 1, 2, 3, 4, 5
+USED, FREE, TOUCHED, LIVE, TOLD = 0, 1, 2, 3, 4
 # Places in `Owners.meta`: how many are dirty, and the room of the longest list there ever was.
 DIRTY, LONGEST = 0, 1
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
@@ -31,7 +31,7 @@ TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
 CHANGED, UNORDERED = 1, 2
 # Values of `Owners.stirred` and `Cells.before` that are no places: no more cells; and any other cell may have moved.
 NO_MORE, ANY = -1, -2
-_EMPTY, _GRAVE = -1, -2
+_EMPTY = -1
 
 
 @view
@@ -128,7 +128,7 @@ class CellStore:
             v = Cells(
                 **{name: kept[name] if name in kept else grown(column, rows) for name, column in v._asdict().items()}
             )
-        if (meta[LIVE] + meta[GRAVES] + cells) * 3 > len(v.table) * 2:
+        if (meta[LIVE] + cells) * 3 > len(v.table) * 2:
             size = 64
             while size * 2 < (meta[LIVE] + cells) * 4:
                 size *= 2
@@ -232,10 +232,8 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
     mask = len(cells.table) - 1
     home = cell_hash(cls, state, held, cluster, stamp)
     at = home & mask
-    while cells.table[at] >= 0:
+    while cells.table[at] != _EMPTY:
         at = (at + 1) & mask
-    if cells.table[at] == _GRAVE:
-        cells.meta[GRAVES] -= 1
     cells.table[at] = _in_table(home, cell)
     cells.meta[LIVE] += 1
     cells.cls[cell] = cls
@@ -263,13 +261,20 @@ def home_of(cells: Cells, cell: int) -> int:
 
 @inner
 def drop_cell(cells: Cells, cell: int) -> None:
-    mask = len(cells.table) - 1
+    """Forgets a cell. Those behind it in the table move up, so that no search ends before it finds them."""
+    table = cells.table
+    mask = len(table) - 1
     home = home_of(cells, cell)
-    at = home & mask
-    while cells.table[at] != _in_table(home, cell):
+    hole = home & mask
+    while table[hole] != _in_table(home, cell):
+        hole = (hole + 1) & mask
+    at = (hole + 1) & mask
+    while table[at] != _EMPTY:
+        if (at - (table[at] >> 32)) & mask >= (at - hole) & mask:
+            table[hole] = table[at]
+            hole = at
         at = (at + 1) & mask
-    cells.table[at] = _GRAVE
-    cells.meta[GRAVES] += 1
+    table[hole] = _EMPTY
     cells.meta[LIVE] -= 1
     cells.free[cells.meta[FREE]] = cell
     cells.meta[FREE] += 1
@@ -289,7 +294,6 @@ def rehash_cells(cells: Cells) -> None:
         while cells.table[at] != _EMPTY:
             at = (at + 1) & mask
         cells.table[at] = _in_table(home, cell)
-    cells.meta[GRAVES] = 0
 
 
 @inner
