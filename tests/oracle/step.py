@@ -98,6 +98,9 @@ class Oracle:
             entry.parked = self._parked(entry, policy, now)
             if isinstance(entry, Need) and entry.parked:
                 entry.parked = not any(_could_hold(entry, unit) for unit in more)
+        resting = [need for need in needs if need.parked and need.lacks and self._may_preempt(need, policy, now)]
+        for need in resting[: policy.placement.gangs_awake]:
+            need.parked = False
         for need in needs:
             need.may_acquire = self._may_acquire(need, policy, conditions, now) and not need.parked
             need.able = self._may_preempt(need, policy, now) and not need.parked

@@ -345,6 +345,8 @@ class _PlacedWorld(_World):
             move_size=dice.choice((1, 2, 6)),
             move_fraction=dice.choice((0.05, 1.0)),
             move_window_ns=dice.choice((0, 300)) * SECOND,
+            # Drawn aside: the fleets that tell mutants apart stay as they are.
+            gangs_awake=random.Random(dice.getstate()[1][0]).choice((0, 1, 32)),
         )
 
     def _placed_conditions(self, conditions: Conditions) -> Conditions:

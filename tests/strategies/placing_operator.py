@@ -54,6 +54,10 @@ class PlacingOperator(Operator):
         self.boot = 2.0
         # Pods that have stood on their node for so long are old.
         self.old_after = OLD
+        # How often it looks, and how long its rows are throttled; reports go at once.
+        self.every: float = LOOK
+        self.rows_every = 0.0
+        self._rows_at = -1
         self.never_ready: set[str] = set()
         self.unplaceable = False
         # Whether it opens a closing node itself for a pod that fits only there.
@@ -153,6 +157,9 @@ class PlacingOperator(Operator):
         self.version += 1
         for machine in sorted(self.nodes):
             self._reply(self.session, self._report(machine))
+        if self._rows_at >= 0 and self.world.now < self._rows_at + self.rows_every * 1e9:
+            return
+        self._rows_at = self.world.now
         said = tuple(sorted((pod.cores, pod.node != "") for pod in self.pods))
         body = None
         if said != self._said or self.session != self._said_on:
@@ -213,4 +220,4 @@ class PlacingOperator(Operator):
     def _look(self) -> None:
         if self.session:
             self.look()
-        self.world.after(LOOK, self._look)
+        self.world.after(self.every, self._look)

@@ -107,6 +107,7 @@ class Placement:
     paid_ratio: float = 0.5
     risk_limit: float = 4.0
     second_pass_from: int = 8
+    gangs_awake: int = 32
     doubt: bool = True
     boot_ns: int = 120 * SECOND
     boot_by_provider: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

@@ -101,6 +101,10 @@ class Need:
         return told / 1_000_000 if told else bucket_dollars(self.profile.interruption_bucket)
 
     @property
+    def lacks(self) -> bool:
+        return any(part.stranded for part in self.parts)
+
+    @property
     def has_tokens(self) -> bool:
         """Whether a unit that lacks room has some; what runs has found its machine."""
         return any(portion.stranded and portion.tokens for portion in self.portions)

@@ -8,7 +8,7 @@ from bigfleet.engine import Engine
 from bigfleet.engine.batches import Conditions, DemandBatch
 from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, RemedyKind, Source, Why
 from bigfleet.engine.placement import Backoff
-from bigfleet.engine.policy import Policy
+from bigfleet.engine.policy import Placement, Policy
 from bigfleet.engine.results import NeedKey, UnmetReason
 from tests.strategies.builders import ON_DEMAND, RACK, SECOND, SPOT, START, bound, idle, machine, rollup, slot
 from tests.strategies.placed import CountedLine, batch, counted, node, pods, reports
@@ -100,7 +100,7 @@ def test_explaining_changes_nothing_for_clusters_of_either_kind() -> None:
 def test_one_machine_more_is_what_a_parked_gang_is_told_it_lacks() -> None:
     """At the instant of the last step: at the gang's next probe, minutes from now, its cluster's word is too old."""
     gang = pods("c", 4, cpu=8, mem=1, same=RACK, group="g")
-    engine, policy = Engine(), Policy(park_after_cycles=1)
+    engine, policy = Engine(), Policy(park_after_cycles=1, placement=Placement(gangs_awake=0))
     racks = [slot("a-0", rack="a", **EIGHT), *(slot(f"r-{n}", rack="r", **EIGHT) for n in range(3))]
     change = DemandBatch(rollups=[counted("c", gang)])
     engine.step(batch(*racks), change, policy, START, Conditions())

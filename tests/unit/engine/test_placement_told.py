@@ -76,7 +76,7 @@ def test_actions_come_phase_by_phase(make: Any) -> None:
 
 @BOTH
 def test_a_gang_nobody_can_place_is_parked_and_tried_again(make: Any) -> None:
-    steps = Steps(make, Policy(park_after_cycles=1, reprobe_every_cycles=3))
+    steps = Steps(make, Policy(park_after_cycles=1, reprobe_every_cycles=3), gangs_awake=0)
     gang = pods("c", 2, cpu=8, mem=1, same=RACK, group="g")
     held = replace(slot("r-1", rack="r", **FACTS), not_before=START + 15 * SECOND)
     steps(slot("r-0", rack="r", **FACTS), held, rows=[gang])
@@ -88,7 +88,7 @@ def test_a_gang_nobody_can_place_is_parked_and_tried_again(make: Any) -> None:
 
 def _parked(make: Any, gang: Any) -> Steps:
     """A gang that lacks one machine in its rack, and rests for 32 cycles."""
-    steps = Steps(make, Policy(park_after_cycles=1))
+    steps = Steps(make, Policy(park_after_cycles=1), gangs_awake=0)
     steps(slot("r-0", rack="r", **FACTS), rows=[gang])
     assert verdict(steps(rows=[gang], after=10), gang).parked
     return steps
@@ -141,6 +141,26 @@ def test_a_gang_whom_too_little_came_for_rests_again_and_its_probe_stays_where_i
     rests = steps(rows=[gang], after=10)
     assert (verdict(rests, gang).parked, verdict(rests, gang).parked_age) == (True, 3)
     assert not verdict(steps(rows=[gang], after=290), gang).parked
+
+
+@BOTH
+def test_the_first_hopeless_gangs_are_tried_in_every_step(make: Any) -> None:
+    """The third of priority 1 rests; a rack that another cluster's pods have left goes to whom it is due."""
+    gangs = [pods("c", 2, cpu=8, mem=1, priority=n, same=RACK, group=f"g{n}") for n in (3, 2, 1)]
+    batch = pods("c", 9, running=7, cpu=8, mem=1, priority=0)
+    other = [pods("d", 2, running=2, cpu=8, mem=1, priority=9)]
+    steps = Steps(make, Policy(park_after_cycles=1), gangs_awake=2)
+    rack = [bound(f"r-{n}", "d", rack="r", **FACTS) for n in range(2)]
+    full = [node(f"r-{n}", priority=9, cpu=8, mem=1) for n in range(2)]
+    steps(*rack, cluster="d", rows=other, nodes=full)
+    steps(rows=gangs)
+    for _ in range(20):
+        resting = steps(rows=gangs, after=10)
+    assert [verdict(resting, gang).parked for gang in gangs] == [False, False, True]
+    left = [node(f"r-{n}", version=2, empty=True) for n in range(2)]
+    steps(cluster="d", rows=[], nodes=left, version=2, after=5)
+    taken = steps(rows=[*gangs, batch], after=5)
+    assert [(a.kind, a.machine, a.need.group) for a in taken.actions] == [(R, "r-0", "g3"), (R, "r-1", "g3")]
 
 
 @BOTH

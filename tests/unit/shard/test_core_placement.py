@@ -35,6 +35,20 @@ def test_pods_that_do_not_divide_a_machine_get_a_machine_each() -> None:
     assert len(world.provider.configured("c")) == 40
 
 
+@pytest.mark.parametrize("rows_every", [12, 21, 28])
+def test_rows_that_come_seldom_buy_nothing_twice(rows_every: int) -> None:
+    """Reports of nodes that the pods have filled come at once, rows that still call them stranded stay in force."""
+    world = placing(cycle_interval=round(1e9), transition_poll_interval=round(1e9))
+    world.provider.several(20, "s", S.SPECULATIVE, size={"cpu": 8000})
+    cluster = PlacingOperator(world, "c")
+    world.provider.work[CallKind.CREATE] = 1
+    cluster.every, cluster.rows_every = 1.0, float(rows_every)
+    cluster.start(4, 5)
+    world.run(MINUTE)
+    assert not cluster.waiting
+    assert world.outcomes("Provision") == {"success": 4}
+
+
 def test_a_cluster_that_tells_sums_is_served_by_sums_beside_one_that_counts() -> None:
     world = placing()
     world.provider.several(60, "s", S.SPECULATIVE, size={"cpu": 8000})

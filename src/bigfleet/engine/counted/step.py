@@ -129,9 +129,11 @@ class CountedStep:
         heard[self.lacking.clusters] = [fresh[c] and self.believed[c] for c in self.lacking.clusters.tolist()]
         able = heard[t.cluster[:count]]
         self.hopes = (able != 0) & conditions.acquire
-        gangs = w.e.kind[self.entries] == GANG
-        parked = gangs & ((w.e.flags[self.entries] & PARKED) != 0)
-        t.able[:count] = able & ~parked
+        resting = (w.e.kind[self.entries] == GANG) & ((w.e.flags[self.entries] & PARKED) != 0)
+        awake = np.nonzero(resting & (able != 0))[0][: policy.placement.gangs_awake]
+        w.e.flags[self.entries[awake]] &= ~PARKED & 0xFF
+        resting[awake] = False
+        t.able[:count] = able & ~resting
         t.may[:count] = t.able[:count] if conditions.acquire else 0
         chains, token, token_next, most, tokens_used = self._chains(nodes, q.token, tokens)
         young = nodes.young

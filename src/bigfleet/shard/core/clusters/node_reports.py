@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from bigfleet.engine.batches import Ids
 from bigfleet.engine.placement import Load, NodeBatch
-from bigfleet.engine.policy import SECOND
+from bigfleet.engine.policy import SECOND, Placement
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import MICRO
 from bigfleet.shard.contract.outcomes import Level
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 REJECTED = "bigfleet_shard_machines_rejected_total"
 # So long the shard's own word counts for more than a report that does not know of it.
 LAID_FOR = 60 * SECOND
-# So long a report waits for rows; a cluster whose rows never catch up is believed about its nodes all the same.
-ROWS_WITHIN = 15 * SECOND
+# So long a report waits for rows: rows as old as that buy nothing any more, so nothing is bought by rows that do not
+# know of what the node has taken in. A cluster whose rows never catch up is believed about its nodes all the same.
+ROWS_WITHIN = Placement().fresh_ns
 # States of a node that are kept while rows are awaited.
 _KEPT = 8
 # No roll-up is as new: a node so reported is coming until its cluster reports it itself.
@@ -220,7 +221,7 @@ class NodeReports:
         rows, now = self._rows.get(cluster, 0), self._state.now
         ripe = 0
         for place, each in enumerate(heard, 1):
-            if each.event.mirror_version <= rows or now - each.at >= ROWS_WITHIN:
+            if each.event.mirror_version <= rows or now - each.at > ROWS_WITHIN:
                 ripe = place
         again = machine in self._again
         self._again.discard(machine)
