@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import random
 
-from bigfleet.engine.fleet.cells import CellStore, drop_cell, find_cell, make_cell
+from bigfleet.engine.fleet.cells import Cells, CellStore, drop_cell, find_cell, make_cell
+from bigfleet.engine.kernels.jit import kernel
 
 Key = tuple[int, int, int, int, int]
+
+
+@kernel
+def made(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    return make_cell(cells, cls, state, held, cluster, stamp)
+
+
+@kernel
+def found(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    return find_cell(cells, cls, state, held, cluster, stamp)
+
+
+@kernel
+def drop(cells: Cells, cell: int) -> None:
+    drop_cell(cells, cell)
 
 
 def drawn(dice: random.Random) -> Key:
@@ -20,14 +36,14 @@ def test_cells_are_found_until_they_are_dropped_and_not_after() -> None:
         # First more and more, then fewer and fewer: searches go over what was dropped, and over the end of the table.
         if live and dice.random() < (0.3 if step < 4000 else 0.7):
             key = dice.choice(list(live))
-            drop_cell(store.v, live.pop(key))
-            assert find_cell(store.v, *key) == -1
+            drop(store.v, live.pop(key))
+            assert found(store.v, *key) == -1
         else:
             key = drawn(dice)
             store.reserve(1)
-            assert find_cell(store.v, *key) == live.get(key, -1)
+            assert found(store.v, *key) == live.get(key, -1)
             if key not in live:
-                live[key] = int(make_cell(store.v, *key))
+                live[key] = int(made(store.v, *key))
         if step % 100 == 0:
-            assert all(find_cell(store.v, *key) == cell for key, cell in live.items())
+            assert all(found(store.v, *key) == cell for key, cell in live.items())
             assert len(set(live.values())) == len(live) == int((store.v.table >= 0).sum())
