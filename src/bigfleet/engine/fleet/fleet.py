@@ -71,7 +71,6 @@ class Fleet:
         self.cells = CellStore()
         self.units = UnitStore(self.cells)
         self.v = made(Slots, 16)
-        self.v.cell[:] = -1
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
         self._work = made(Work, 16)._replace(
@@ -345,14 +344,13 @@ class Fleet:
         self.ids.reserve(records, id_bytes)
         self.cells.reserve(records)
         if self.ids.capacity > len(self.v.state):
-            known, rows = len(self.v.state), grown_rows(self.v, self.ids.capacity)
+            rows = grown_rows(self.v, self.ids.capacity)
             self.v = Slots(
                 **{
                     name: rows[name] if name in rows else grown(column, self.ids.capacity)
                     for name, column in self.v._asdict().items()
                 }
             )
-            self.v.cell[known:] = -1
         work = self._work
         timed, gone = int(work.meta[WAITING]) + records, int(work.meta[GONE]) + records
         changed = int(work.meta[CHANGED]) + records

@@ -49,8 +49,8 @@ _NO_ID, _REPEATED = -1, -2
 
 @view
 class Slots(View):
-    """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id; `excess_mark` the last
-    step that found it excess, 0 without."""
+    """One row per machine. `cell` is -1 without one (a row without a state may have any); `seen` is the last batch that
+    named the id; `excess_mark` the last step that found it excess, 0 without."""
 
     state: U1R
     shape: I4R
@@ -279,6 +279,7 @@ def _look_ahead(
                 guess[i - first] = slot
         if slot >= 0:
             prefetch(ids.key, slot)
+            prefetch(ids.len, slot)
             prefetch(slots.state, slot)
             prefetch(slots.not_before, slot)
             prefetch(slots.deadline, slot)
@@ -365,6 +366,7 @@ def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, home:
         return _REPEATED
     slots.seen[slot] = batch
     if slots.state[slot] == 0:
+        slots.cell[slot] = -1
         # Perhaps an id that names no machine: judged when the whole batch is in.
         _note_gone(work, slot)
     return slot

@@ -24,7 +24,7 @@ V = TypeVar("V")
 # A list of fewer elements is not worth giving back.
 MANY = 65536
 # Bytes from which on a column is mapped by itself, and from which on it is worth large pages; bytes moved at a time.
-_LARGE, _HUGE, _PIECE = 1 << 17, 1 << 22, 1 << 16
+_LARGE, _HUGE, _PIECE = 1 << 17, 1 << 24, 1 << 16
 _MAPS = hasattr(mmap, "MAP_ANONYMOUS")
 UINT8, INT32, INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
-from bigfleet.engine.kernels.jit import I4, I4R, I8, I8R, U1, eight, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8, I8R, U1, eight, inner, kernel
 from bigfleet.engine.kernels.rows import copied_rows
 from bigfleet.engine.kernels.view import View, view
 
@@ -26,7 +26,7 @@ class Ids(View):
 
     arena: U1
     off: I8R
-    len: I4R
+    len: I4
     key: I8R
     table: I4
     free: I4
@@ -52,12 +52,13 @@ class IdStore:
             slots = room(len(v.off), slots)
             v = v._replace(
                 **grown_rows(v, slots),
+                len=grown(v.len, slots),
                 free=grown(v.free, slots, used=meta[FREE]),
             )
         if meta[BYTES] + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
             v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
-        if (meta[LIVE] + meta[GRAVES] + records) * 3 > len(v.table) * 2:
+        if (meta[LIVE] + meta[GRAVES] + records) * 4 > len(v.table) * 3:
             size = 64
             while size * 2 < (meta[LIVE] + records) * 4:
                 size *= 2
@@ -91,7 +92,7 @@ def _packed(v: Ids, id_bytes: int) -> Ids:
     alive = int(sizes[sizes > 0].sum())
     if 2 * alive > int(v.meta[BYTES]):
         return v
-    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), **copied_rows(v))
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), len=v.len.copy(), **copied_rows(v))
     pack(v, packed)
     return packed
 
