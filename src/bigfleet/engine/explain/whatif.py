@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from msgspec import Struct
 
+from bigfleet.engine.kernels.rows import copied_rows
 from bigfleet.engine.kernels.view import View
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def _copy(value: Any, known: dict[int, Any]) -> Any:
     elif isinstance(value, MethodType):
         made = getattr(_copy(value.__self__, known), value.__name__)
     elif isinstance(value, View):
+        rows = copied_rows(value)
+        known.update((id(getattr(value, name)), column) for name, column in rows.items())
         made = value._replace(**{name: _copy(each, known) for name, each in value._asdict().items()})
     elif type(value).__module__.startswith(_OURS) and not _frozen(value):
         made = object.__new__(type(value))
