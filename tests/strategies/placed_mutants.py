@@ -89,6 +89,15 @@ def _move_without_overlap_price() -> Any:
     return _patched((consolidate.Consolidation, "_option", option))
 
 
+def _closed_each_for_itself() -> Any:
+    sound = consolidate.Consolidation._closed_together
+
+    def together(self: Any, node: Any, candidates: Any) -> Any:
+        return [node] if sound(self, node, candidates) else []
+
+    return _patched((consolidate.Consolidation, "_closed_together", together))
+
+
 def _refusal_ignored() -> Any:
     def never(*_: Any) -> bool:
         return False
@@ -171,6 +180,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "penalty not summed": _penalty_not_summed,
     "closing nodes counted as room": _closing_nodes_are_room,
     "move without overlap price": _move_without_overlap_price,
+    "closed each for itself": _closed_each_for_itself,
     "refusal ignored": _refusal_ignored,
     "spread by machines": _spread_by_machines,
     "exclusive ignored": _exclusive_ignored,

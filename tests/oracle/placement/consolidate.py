@@ -91,18 +91,28 @@ class Consolidation:
         candidates = _worst_first(candidates)[: self.policy.candidates]
         closing = sum(unit.report is not None and unit.report.closing for unit in configured)
         limit = max(1, math.floor(self.policy.closing_fraction * len(configured)))
+        chosen: list[Node] = []
         for node in candidates:
-            if closing + len(outcome.closes) >= limit:
-                break
-            best = self._other_room(node, candidates)
-            if node.report.removable or (best is not None and best.fraction > self.policy.min_saving):
-                outcome.closes.append(node.unit)
+            group = self._closed_together(node, candidates)
+            if any(each in chosen for each in group):
+                continue
+            for each in group:
+                if closing + len(outcome.closes) < limit:
+                    outcome.closes.append(each.unit)
+            chosen += group
         allowed = max(1, math.floor(self.policy.move_fraction * len(configured)))
         for move in all_moves.moves:
             if move.cluster == name and now - move.started < self.policy.move_window_ns:
                 allowed -= len(move.old)
         self._choose_moves(name, configured, allowed, outcome, now)
         return outcome
+
+    def _closed_together(self, node: Node, candidates: list[Node]) -> list[Node]:
+        """Who has to be closed so that this one can go; nobody if it is worth staying."""
+        if node.report.removable:
+            return [node]
+        best = self._other_room(node, candidates)
+        return best.old if best is not None and best.fraction > self.policy.min_saving else []
 
     def _has_pass(self, name: str, now: int) -> bool:
         cluster = self.demand.clusters[name]

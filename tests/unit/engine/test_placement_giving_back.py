@@ -367,6 +367,20 @@ def test_a_node_is_closed_when_other_room_saves_enough(make: Any) -> None:
 
 
 @BOTH
+def test_nodes_are_closed_with_whom_they_would_share_a_machine_and_nobody_twice(make: Any) -> None:
+    """Each of three would share a machine with the one that carries little, and none with another of the three: only
+    one of them can, so that the others would be closed for nothing, for ever."""
+    row = pods("c", 4, running=4, cpu=1, mem=4)
+    here = [bound(name, "c", **FACTS) for name in ("little", "n0", "n1", "n2")]
+    shown = [low(row, "little", cpu=3, mem=12), *(low(row, f"n{n}", cpu=5, mem=20) for n in range(3))]
+    steps = Steps(make, consolidate=True, settle_ns=0, closing_fraction=1.0)
+    result = steps(here, several(4, slot, "s", **FACTS), rows=[row], nodes=shown)
+    assert did(result, CLOSE) == ["little", "n0"]
+    closing = [replace(report, closing_since=START) for report in shown[:2]]
+    assert did(steps(rows=[row], nodes=closing, after=30), CLOSE) == []
+
+
+@BOTH
 @pytest.mark.parametrize(("cluster", "closes"), [("c", []), ("other", ["n"])])
 def test_no_room_is_looked_for_in_a_kind_that_is_backed_off(make: Any, cluster: str, closes: list[str]) -> None:
     """Whichever row it was that such machines did not help: a node must not give way to one of them."""

@@ -113,13 +113,20 @@ class Consolidation:
         return passed
 
     def _close(self, weighed: Weighed, allowed: Allowed, limit: int, passed: Passed) -> None:
-        """Worst first: what is removable, or would save enough elsewhere (P37)."""
+        """Worst first: what is removable, and what would save enough elsewhere with those it would share that room
+        with; nobody is counted on twice (P37)."""
         r, count = self._nodes.r, int(weighed.meta[OPEN])
         options = self._find_rooms(weighed, allowed, weighed.open, count)
-        rows = weighed.row[weighed.open[:count]]
-        saves = (options.block[:count] >= 0) & (options.fraction[:count] > self._placement.min_saving)
-        closed = rows[saves | (r.flags[rows] & REMOVABLE != 0)]
-        passed.closes.extend(r.slot[closed[: max(0, limit)]].tolist())
+        chosen: dict[int, None] = {}
+        for at, node in enumerate(weighed.open[:count].tolist()):
+            group = options.old[at, : int(options.count[at])].tolist()
+            if r.flags[weighed.row[node]] & REMOVABLE:
+                group = [node]
+            elif options.block[at] < 0 or not options.fraction[at] > self._placement.min_saving:
+                continue
+            if chosen.keys().isdisjoint(group):
+                chosen.update(dict.fromkeys(group))
+        passed.closes.extend(r.slot[weighed.row[list(chosen)[: max(0, limit)]]].tolist())
 
     def _move(
         self, weighed: Weighed, allowed: Allowed, most: int, evictions: int, acquire: bool, passed: Passed
