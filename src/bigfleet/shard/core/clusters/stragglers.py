@@ -1,8 +1,8 @@
-"""Machines that come late for a gang that is otherwise there: no step counts on them, so one is bought in place of each.
+"""Machines late for a gang that is otherwise there: no step counts on them, so that one is bought in place of each.
 
 A gang waits for its last machine, and one that takes minutes longer than its likes seldom comes soon after. Late is who
-has been Creating or Configuring for one boot more than is usual (half a boot each) when half of the machines of its
-gang have been Configured for half a boot: where all take longer, nobody is late.
+has been Creating or Configuring for one boot more than is usual when half of the machines of its gang have been
+Configured for half a boot: where all take longer, nobody is late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def give_up_stragglers(state: ShardState) -> None:
     """Before a step: their deadlines end."""
     if not state.deadlines.kept:
         return
-    latest = state.now - 3 * state.config.boot_time // 2
+    latest = state.now - state.deadlines.late_after
     for operation in state.operations:
         record = operation.machine
         if not operation.group or operation.began > latest or record.state not in _UNDER_WAY:

@@ -37,11 +37,13 @@ class Deadlines:
     def kept(self) -> bool:
         return self._config.placement
 
-    def moved(self, machine: str, to: MachineState, now: int, *, empty: bool = False) -> None:
-        """The machine is in this state from now on; its node runs nothing, or may.
+    @property
+    def late_after(self) -> int:
+        """Who takes longer to be created, configured or drained of nothing is late: half a boot, and one more."""
+        return 3 * self._config.boot_time // 2
 
-        A drain of an empty node is a matter of seconds: one that takes a boot would have been better bought for.
-        """
+    def moved(self, machine: str, to: MachineState, now: int, *, empty: bool = False) -> None:
+        """The machine is in this state from now on; its node is `empty` when it begins to drain, or may not be."""
         if not self.kept:
             return
         config = self._config
@@ -54,7 +56,7 @@ class Deadlines:
             self._ready_by[machine] = now + config.ready_timeout
         elif to == MachineState.DRAINING:
             whole = config.reclaim_grace + config.drain_timeout
-            self._until[machine] = now + (min(whole, config.boot_time) if empty else whole)
+            self._until[machine] = now + (min(whole, self.late_after) if empty else whole)
 
     def reopened(self, machine: str, now: int) -> None:
         """Its node takes pods again; so long nobody needs to have seen it."""
