@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from bench.quality.cluster import JudgedCluster
-from bench.quality.kinds import UNLIMITED, Ints
+from bench.quality.kinds import UNLIMITED, Flags, Ints
 from bench.quality.offers import NAMES, PROVIDER, catalogue, offerings
 from bench.quality.world import BOOT_S, CYCLE_S, World
 from bigfleet.engine.engine import Engine
 from bigfleet.engine.results import ActionKind, Disposition
 from bigfleet.model.machine import MachineState
+from bigfleet.model.proportion import proportion
 from bigfleet.provider.kit.core.records import MachineRecord
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
@@ -30,11 +31,24 @@ _CYCLE = round(CYCLE_S * SECOND)
 _SOON = Duration.fixed(MILLISECOND)
 
 
+def _preferred(world: World) -> Flags:
+    """(class, kind): what `prefer-own-proportion.yaml` makes pods of a class prefer: nodes whose label says their own
+    proportion of GiB to cores, as the operator writes it. Nodes with devices have none."""
+    cores, gib = world.trace.classes.request[:, 0] / 1000, world.trace.classes.request[:, 1] / 1024
+    wanted = np.select([gib <= 3 * cores, gib <= 6 * cores, gib <= 12 * cores], ["2", "4", "8"], "16")
+    sizes, gpu = world.kinds.capacity, world.kinds.gpu
+    shown = [proportion(size[0] / 1000, size[1] / 1024) for size in sizes.tolist()]
+    return ((cores > 0) & (gib > 0))[:, None] & (wanted[:, None] == np.array(shown)[None, :]) & ~gpu[None, :]
+
+
 class Fleet:
     """One shard for all clusters of a world, or one for each of them with its part of what is reserved."""
 
-    def __init__(self, world: World, name: str = "engine", *, shared: bool = True, **settings: Any) -> None:
-        """`settings` are the shard's, where they differ from what a process starts with."""
+    def __init__(
+        self, world: World, name: str = "engine", *, shared: bool = True, own_proportion: bool = False, **settings: Any
+    ) -> None:
+        """`own_proportion`: the clusters' owners have applied `prefer-own-proportion.yaml`. `settings` are the shard's,
+        where they differ from what a process starts with."""
         self.name = name
         self._world = world
         self._kernel = Kernel(seed=world.trace.seed)
@@ -46,6 +60,8 @@ class Fleet:
         # Of each shard's last step; good until its next one.
         self._verdicts: dict[str, Any] = {}
         self.lost_machines = 0
+        if own_proportion:
+            world.preferred = _preferred(world)
         groups = [list(range(world.trace.clusters))] if shared else [[each] for each in range(world.trace.clusters)]
         self._sites = [self._site(place, members, len(groups), settings) for place, members in enumerate(groups)]
         world.watcher = self

@@ -31,13 +31,23 @@ _SPENT = 0.9
 REPACKINGS = 12
 HOURS = 12.0
 LATE, BOUGHT_BACK = 0.005, 0.15
+_JUDGED = (
+    "ratio",
+    "evicted",
+    "late",
+    "unexplained",
+    "service_wait_p99",
+    "bought_back",
+    "at_rest",
+    "pinned_evicted",
+)
 
 
 RIVALS: dict[str, Callable[[World, float], Policy]] = {"sums": Sums, "autoscaler": Autoscaler}
 
 
-def engine(world: World, evictions: float) -> Policy:
-    return Fleet(world, eviction_rate=evictions * _SPENT)
+def engine(world: World, evictions: float, *, own_proportion: bool = False) -> Policy:
+    return Fleet(world, own_proportion=own_proportion, eviction_rate=evictions * _SPENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,13 @@ def _seed(family: Family, plan: Plan, seed: int, first: bool, tell: Tell) -> dic
         tell(f"{family.name} seed {seed}: {scoring} first")
         outcome = replay(family, trace, scoring, lambda world: engine(world, family.limits.evicted))
         figures[scoring] = _figures(outcome, bound)
+    figures["own_proportion"] = {}
+    for scoring in SCORINGS:
+        tell(f"{family.name} seed {seed}: {scoring} first, pods prefer their own proportion")
+        outcome = replay(
+            family, trace, scoring, lambda world: engine(world, family.limits.evicted, own_proportion=True)
+        )
+        figures["own_proportion"][scoring] = _figures(outcome, bound)
     if seed in plan.rival_seeds:
         figures["rivals"] = _rivals(family, trace, bound, tell)
         if family.shared_base:
@@ -144,24 +161,18 @@ def _summary(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     def spread(values: list[float]) -> dict[str, float]:
         return {"mean": round(float(np.mean(values)), 4), "least": min(values), "most": max(values)}
 
+    def judged(scored: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            scoring: {name: spread([float(each[scoring][name]) for each in scored]) for name in _JUDGED}
+            for scoring in SCORINGS
+        }
+
     summary: dict[str, Any] = {}
     for name in ("static", "repacked"):
         if name in seeds[0]:
             summary[name] = spread([each[name] for each in seeds])
-    for scoring in SCORINGS:
-        summary[scoring] = {
-            name: spread([float(each[scoring][name]) for each in seeds])
-            for name in (
-                "ratio",
-                "evicted",
-                "late",
-                "unexplained",
-                "service_wait_p99",
-                "bought_back",
-                "at_rest",
-                "pinned_evicted",
-            )
-        }
+    summary |= judged(seeds)
+    summary["own_proportion"] = judged([each["own_proportion"] for each in seeds])
     against = [each for each in seeds if "rivals" in each]
     if against:
         # Compared on the same seeds only.

@@ -50,6 +50,7 @@ def tables(report: dict[str, Any]) -> str:
             cells.append(" / ".join(f"{scale * each[name]['mean']:.{digits}f}" for each in both))
         cells.append("; ".join(row["missed"]) or "nothing")
         lines.append("| " + " | ".join(cells) + " |")
+    lines += _with_own_proportion(families)
     curves = {row["about"]: row["seeds"][0]["curve"] for row in families.values() if "curve" in row["seeds"][0]}
     if curves:
         shares = list(next(iter(curves.values())))
@@ -62,6 +63,25 @@ def tables(report: dict[str, Any]) -> str:
             cells = [f"{curve[share]['ratio']:.3f} ({curve[share]['evicted']:.1%})" for share in shares]
             lines.append(f"| {about} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _with_own_proportion(families: dict[str, Any]) -> list[str]:
+    """What the same pods cost where `prefer-own-proportion.yaml` was applied; no limit is held by it."""
+    lines = [
+        "",
+        "| with `prefer-own-proportion.yaml` | emptiest first | fullest first | evicted, % | late, % "
+        "| service wait p99, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in families.values():
+        if "own_proportion" not in row["summary"]:
+            continue
+        both = [row["summary"]["own_proportion"][scoring] for scoring in ("emptiest", "fullest")]
+        cells = [row["about"], *(_spread(each["ratio"]) for each in both)]
+        for name, scale, digits in (("evicted", 100, 1), ("late", 100, 2), ("service_wait_p99", 1, 0)):
+            cells.append(" / ".join(f"{scale * each[name]['mean']:.{digits}f}" for each in both))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def _mean(figures: dict[str, float]) -> str:

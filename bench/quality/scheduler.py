@@ -2,7 +2,8 @@
 
 Owns where a pod goes. Shares no code with the operator's mirror, so neither can hide the other's mistakes. Scores and
 weights are those of the default profile: free share of cpu and memory (1), balance of both (1), PreferNoSchedule
-taints (3, counted against the feasible node with the most). Default topology spread is not played: pods have no owners.
+taints (3, counted against the feasible node with the most), preferred node affinity (2, against the feasible node that
+is preferred most). Default topology spread is not played: pods have no owners.
 Gangs go whole into one rack, as a gang-aware plugin would put them.
 """
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 EMPTIEST, FULLEST = "emptiest", "fullest"
 SCORINGS = (EMPTIEST, FULLEST)
 TAINT_WEIGHT = 3.0
+AFFINITY_WEIGHT = 2.0
 # A closed node carries one more soft taint; cordons are not used, so a pod that fits nowhere else reopens it.
 CLOSED = 1000.0
 
@@ -58,6 +60,9 @@ class Scheduler:
         most = taints.max()
         if most > 0:
             score -= taints * 10_000 if self.strict_levels else TAINT_WEIGHT * 100 * taints / most
+        preferred = world.preferred[cls, nodes.kind[rows]]
+        if preferred.any():
+            score += AFFINITY_WEIGHT * 100 * preferred
         return score - CLOSED * 1000 * nodes.closed[rows]
 
     def choose(self, world: World, cls: int, cluster: int, pod: int, rack: int = NOBODY) -> int:

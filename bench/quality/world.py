@@ -85,6 +85,8 @@ class World:
         self.trace, self.kinds, self.scheduler, self.racks = trace, kinds, scheduler, racks
         self.may_run = may_run(trace.classes, kinds)
         self.soft = np.zeros(self.may_run.shape)
+        # Kinds that pods of a class were given a preference for when they were created.
+        self.preferred = np.zeros(self.may_run.shape, np.bool_)
         self.now = 0.0
         self.nodes = Nodes(256, len(trace.classes))
         self.on_node: list[set[int]] = [set() for _ in range(256)]

@@ -19,6 +19,7 @@ from tools.kube.stack import deployment, metrics, wait_running
 from tools.waiting import wait_until
 
 ADMISSION = Path(__file__).resolve().parents[2] / "deploy" / "admission" / "keep-off-interruptible.yaml"
+PROPORTION = ADMISSION.with_name("prefer-own-proportion.yaml")
 REPORT = shard_pb2.DrainReport
 MERGE = "application/merge-patch+json"
 
@@ -216,6 +217,56 @@ def test_pods_and_requests_that_are_dear_to_interrupt_keep_off_spot_nodes(scene:
         ]
     finally:
         scene.cluster.kubectl("delete", "-f", str(ADMISSION))
+
+
+def _preferences(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    node = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    found: list[dict[str, Any]] = node.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    return found
+
+
+def test_pods_prefer_nodes_of_their_own_proportion_of_memory_to_cores(scene: Scene) -> None:
+    scene.cluster.kubectl("apply", "-f", str(PROPORTION))
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+
+    def created(requests: dict[str, str], **spec: Any) -> dict[str, Any]:
+        pod = deployment("probe", 1, requests, **spec)["spec"]["template"]
+        document = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**pod["metadata"], "name": "probe"}}
+        status, answer = scene.cluster.ask("POST", path, document)
+        assert status == 201, answer
+        return dict(answer)
+
+    def wanted(requests: dict[str, str], **spec: Any) -> list[list[str]]:
+        return [each["preference"]["matchExpressions"][0]["values"] for each in _preferences(created(requests, **spec))]
+
+    try:
+        rich = {"cpu": "500m", "memory": "4Gi"}
+        wait_until(lambda: _preferences(created(rich)), what="the policy acts")
+        assert [wanted({"cpu": "2", "memory": size}) for size in ("1Gi", "8Gi", "13Gi", "64Gi")] == [
+            [["2"]], [["4"]], [["8"]], [["16"]],
+        ]  # fmt: skip
+        assert wanted({"cpu": "1"}) == [], "whoever says nothing of memory has no proportion"
+        term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+        theirs = [{"weight": 50, "preference": term}]
+        own = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": theirs}}
+        assert wanted(rich, affinity=own) == [["ssd"], ["8"]], "what the owner prefers stays"
+        assert wanted(rich, affinity={"podAffinity": {}}) == [["8"]]
+
+        scene.add_node("m-lean", cpu="8")
+        scene.add_node("m-rich", cpu="2")
+        labels = lambda: [  # noqa: E731
+            scene.node(name)["metadata"]["labels"].get("bigfleet.lucy.sh/memory-per-core")
+            for name in ("m-lean", "m-rich")
+        ]
+        wait_until(lambda: labels() == ["2", "8"], what="nodes say their proportion")
+        scene.cluster.apply(deployment("rich", 3, rich), deployment("lean", 4, {"cpu": "1", "memory": "1Gi"}))
+        wait_running(scene.cluster, 3, app="rich")
+        wait_running(scene.cluster, 4, app="lean")
+        for app, node in (("rich", "m-rich"), ("lean", "m-lean")):
+            pods = scene.cluster.items(f"/api/v1/namespaces/default/pods?labelSelector=app%3D{app}")
+            assert {each["spec"]["nodeName"] for each in pods} == {node}, app
+    finally:
+        scene.cluster.kubectl("delete", "-f", str(PROPORTION))
 
 
 def test_a_reference_shard_reads_sums_of_everything_and_drives_nodes_as_it_knows_how(reference_scene: Scene) -> None:

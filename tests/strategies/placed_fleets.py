@@ -22,6 +22,7 @@ from tests.strategies.builders import (
     CONFIGURING,
     DRAINING,
     RACK,
+    RESERVED,
     SECOND,
     MachineLine,
     NeedLine,
@@ -136,8 +137,10 @@ class _PlacedWorld(_World):
             self.flavour = Flavour(same=0.05, spread=0.1, picky=0.1, bound=12, free=8)
             self.profiles = [self._profile() for _ in range(dice.randint(1, 4))]
         if self.mood == CALM or dice.random() < 0.4:
+            # Owned ones too where nodes are closed and moved; where much is bought they would only be in the way.
+            markets = (2, 3, 3, 3, 4) if self.mood == CALM else (3, 3, 4)
             self.shapes = [
-                replace(shape, capacity_type=dice.choice((3, 3, 4)), price=shape.price or 2.0) for shape in self.shapes
+                replace(shape, capacity_type=dice.choice(markets), price=shape.price or 2.0) for shape in self.shapes
             ]
         if dice.random() < 0.3:
             self.shapes = [
@@ -298,11 +301,13 @@ class _PlacedWorld(_World):
             row.row.profile.fingerprint
             for row in dice.sample(rows, min(len(rows), dice.choice((1, 1, 2) if self.mood == CALM else (0, 1, 1, 2))))
         }
+        # What is owned gives way only where it is removable.
+        removable = 0.6 if line.shape.capacity_type == RESERVED else 0.15 if self.mood == CALM else 0.3
         return NodeLine(
             line.id,
             ready=dice.random() < 0.9,
             empty=empty,
-            removable=not empty and dice.random() < (0.15 if self.mood == CALM else 0.3),
+            removable=not empty and dice.random() < removable,
             pinned=dice.random() < 0.05,
             priority=dice.choice((*self.priorities, *PRIORITIES)) if dice.random() < 0.9 else -5,
             used=used,

@@ -7,6 +7,7 @@ the first node with room takes one, and every look is told in full. Faults are p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from bigfleet.model.names import PLACEMENT
 from bigfleet.shard.contract import events as ev
@@ -62,6 +63,9 @@ class PlacingOperator(Operator):
         self.unplaceable = False
         # Whether it opens a closing node itself for a pod that fits only there.
         self.reopens = True
+        # What every pod asks for besides its cores, as `builders.need` has it; with a token, one goes on a node.
+        self.asks: dict[str, Any] = {}
+        self.exclusive: tuple[str, ...] = ()
         self._said: object = None
         self.profile = pods(cluster, 1, cpu=1).row.profile.fingerprint
         self.connect()
@@ -134,7 +138,8 @@ class PlacingOperator(Operator):
         for pod in sorted(self.waiting, key=lambda pod: -pod.cores):
             for machine, node in sorted(self.nodes.items()):
                 open_ = not node.closing_since and not node.draining and node.ready_at <= self.world.now
-                if open_ and not self.unplaceable and self._free(machine) >= pod.cores:
+                taken = bool(self.exclusive) and bool(self.on(machine))
+                if open_ and not taken and not self.unplaceable and self._free(machine) >= pod.cores:
                     pod.node, pod.began = machine, self.world.now
                     break
             else:
@@ -184,7 +189,14 @@ class PlacingOperator(Operator):
 
     def _row(self, cores: int):  # type: ignore[no-untyped-def]
         mine = [pod for pod in self.pods if pod.cores == cores]
-        return pods(self.cluster, len(mine), running=sum(pod.node != "" for pod in mine), cpu=cores)
+        return pods(
+            self.cluster,
+            len(mine),
+            running=sum(pod.node != "" for pod in mine),
+            cpu=cores,
+            exclusive=self.exclusive,
+            **self.asks,
+        )
 
     def _report(self, machine: str) -> ev.NodeReported:
         node, here = self.nodes[machine], self.on(machine)
@@ -202,6 +214,7 @@ class PlacingOperator(Operator):
             closing_since=node.closing_since,
             mirror_version=self.version,
             matured=node.matured,
+            exclusive=self.exclusive if here else (),
         )
 
     def _removable(self, machine: str) -> bool:

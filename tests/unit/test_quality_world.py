@@ -96,6 +96,23 @@ def test_a_soft_taint_outweighs_emptiness_and_yields_to_need() -> None:
     assert world.scheduler.choose(world, 0, 0, 1) == rows[1]
 
 
+def test_pods_of_the_fleet_prefer_nodes_of_their_proportion_and_take_others_when_those_are_full() -> None:
+    lean, rich = (1000, 1024, 0), (250, 2048, 0)
+    sizes = np.array([[8000, 16384, 0], [2000, 16384, 0], [8000, 65536, 1]], np.int64)
+    many = np.full(3, UNLIMITED)
+    kinds = Kinds(("lean", "rich", "gpu"), sizes, np.array([0.3, 0.2, 3.0]), np.zeros(3), many)
+    world = world_of(trace_of({"request": lean}, {"request": rich}), kinds)
+    rows = [ready(world, kind) for kind in range(3)]
+    world.nodes.taints[rows[2]] = 7
+    assert world.scheduler.choose(world, int(world.trace.cls[1]), 0, 1) == rows[0], "the emptiest, if nobody tells it"
+    Fleet(world, own_proportion=True)
+    for pod, own in ((0, rows[0]), (1, rows[1])):
+        assert world.scheduler.choose(world, int(world.trace.cls[pod]), 0, pod) == own
+    world.nodes.free[rows[1]] = 0
+    assert world.scheduler.choose(world, int(world.trace.cls[1]), 0, 1) == rows[0], "no other room: it goes there"
+    assert not world.preferred[:, 2].any(), "nobody is drawn to devices"
+
+
 def test_a_closed_node_takes_a_pod_only_when_no_other_does_and_is_open_again() -> None:
     world = world_of(trace_of({}, {}))
     rows = [ready(world, SMALL), ready(world, SMALL)]

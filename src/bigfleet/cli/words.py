@@ -24,7 +24,7 @@ ACTION_REASONS = {
     "phase1.idle": "a free machine fits",
     "phase1.speculative": "nothing free fits",
     "phase2.inversion": "higher priority needs it",
-    "phase3.excess": "no longer needed",
+    "phase3.excess": "nothing uses it",
     "phase3.release": "idle for long enough",
     "phase1.reopen": "a closing node has room",
     "phase1.empty": "another cluster has it empty",
@@ -52,6 +52,8 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_AWAITING_NODE: "waits for a node to appear",
     shardread_pb2.UNMET_REASON_RISK_TOO_HIGH: "interrupted too often for it",
     shardread_pb2.UNMET_REASON_NOT_BELIEVED: "its cluster contradicts itself",
+    shardread_pb2.UNMET_REASON_DID_NOT_HELP: "machines that fit came and did not help",
+    shardread_pb2.UNMET_REASON_EXCLUSIVE: "one per node, and nodes with room have one",
 }
 
 # What helps where no change of supply or demand does.
@@ -62,6 +64,7 @@ REMEDIES = {
     shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF: "none needed: they are tried again; `actions` tells why they failed",
     shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED: "repair the bootstrap template of its cluster's operator",
     shardread_pb2.UNMET_REASON_AWAITING_NODE: "none needed: its machines are under way",
+    shardread_pb2.UNMET_REASON_DID_NOT_HELP: "find out why its pods did not run on the machines `actions` names",
     shardread_pb2.UNMET_REASON_NOT_BELIEVED: "repair its cluster's operator: nodes have what it says has no room",
 }
 
@@ -78,7 +81,7 @@ SEARCHES = {
 OUTCOMES = {
     "success": "success",
     "cancelled": "taken back",
-    "refused": "refused: pods would have no room",
+    "refused": "refused by its operator",
     "suppressed": "held: paused",
     "dryrun": "dry run",
     "inventory_miss": "machine was gone",
@@ -97,6 +100,7 @@ SOURCES = {
     "credited": "serving",
     "idle": "free, being bound",
     "speculative": "being bought",
+    "held": "would be taken, but rails hold it",
     "barred": "waits: nothing is asked of its provider",
     "preempted": "being taken from lower priority",
 }
@@ -109,17 +113,20 @@ def amounts(resources: Mapping[str, str]) -> str:
 def units(view: shardread_pb2.NeedView, until: str = "") -> str:
     """Where the units of a need are: `9 wanted: 5 run, 1 has room, 3 stranded (2 are coming until …, 1 is missing)`."""
     parts = view.units
-    now = (
-        ("waits for its provider", "wait for their provider")
-        if view.barred
-        else ("gets a machine now", "get machines now")
-    )
+    now = ("gets a machine now", "get machines now")
+    if view.barred:
+        now = ("waits for its provider", "wait for their provider")
+    elif view.held:
+        now = ("would get a machine", "would get machines")
+    drains = ("waits for a drain", "wait for a drain")
+    if view.held and view.preemption.victims_found:
+        drains = ("would get a machine drained for it", "would get machines drained for them")
     placed = _told((parts.running, "runs", "run"), (parts.room, "has room", "have room"))
     till = f" until {until}" if until else ""
     waiting = _told(
         (parts.coming, f"is coming{till}", f"are coming{till}"),
         (parts.acquired, *now),
-        (parts.awaiting, "waits for a drain", "wait for a drain"),
+        (parts.awaiting, *drains),
         (parts.missing, "is missing", "are missing"),
     )
     if parts.stranded:
@@ -165,12 +172,28 @@ def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     return REMEDIES[explanation.need.unmet_reason]
 
 
-def why(view: shardread_pb2.NeedView) -> str:
-    """Why a need has not got everything, or got it from something dearer."""
+def why(view: shardread_pb2.NeedView, away: str = "") -> str:
+    """Why a need has not got everything, or got it from something dearer; `away`: since when nobody speaks for it."""
     said = [] if view.satisfied else [view.detail or unmet_reason(view.unmet_reason)]
+    if waits_for_rails(view) or (
+        view.sold_out and not view.detail and view.unmet_reason == shardread_pb2.UNMET_REASON_SUPPLY_BACKED_OFF
+    ):
+        said = []
     said = [f"nothing is asked of {name}" for name in _barred(view)] or said
+    said = [view.held, *said] if view.held else said
     said += [f"sold out: {kind}" for kind in view.sold_out]
+    said += [f"said before {away}: its operator is not connected since then"] if away else []
     return "; ".join(said) or "-"
+
+
+def waits_for_rails(view: shardread_pb2.NeedView) -> bool:
+    """Whether it would get all it lacks, if somebody let things be done."""
+    return bool(view.held) and view.unmet_reason == shardread_pb2.UNMET_REASON_ACQUISITION_HELD
+
+
+def decided(count: int, held: str) -> str:
+    """Machines that are being taken: `1`, or `0 (1 held)` while rails hold what was decided."""
+    return f"0 ({count} held)" if held and count else str(count)
 
 
 def while_barred(view: shardread_pb2.NeedView) -> str:
@@ -210,6 +233,7 @@ def constraints(need: capacity_pb2.CapacityNeed) -> str:
     """What a need asks of its machines besides their size; empty for nothing."""
     phrases = [requirement(each.key, int(each.operator), each.values) for each in need.requirements]
     phrases += [spread(each.topology_key, each.max_skew, int(each.when_unsatisfiable)) for each in need.spread]
+    phrases += ["one per node"] if need.exclusive else []
     phrases += [_toleration(each) for each in need.tolerations]
     return "; ".join(phrases)
 

@@ -440,6 +440,7 @@ class Engine:
             weights.reclamation,
             weights.penalty_floor_dollars,
         )
+        w = self._bench.written(w, clusters)
         most = count_blocks(w, clusters)
         if self.nodes.heard:
             most += count_judged(w, clusters)
@@ -740,6 +741,10 @@ class Engine:
     def explain(self, key: NeedKey, kinds: tuple[RemedyKind, ...] = REMEDIES, trials: int = TRIALS) -> Explanation:
         """Why a need got what it got, and the first single change that would satisfy it (`docs/engine.md` §8)."""
         return explain(self, key, kinds, trials)
+
+    def written(self, w: World) -> World:
+        """The last step's world with all credit in its log."""
+        return self._bench.written(w, len(self.fleet.clusters))
 
     def copy(self) -> Engine:
         """An engine of its own in the same state, for questions that begin with "what if"."""

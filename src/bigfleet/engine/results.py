@@ -66,6 +66,8 @@ class UnmetReason(IntEnum):
     AWAITING_NODE = 1008
     RISK_TOO_HIGH = 1009
     NOT_BELIEVED = 1010
+    DID_NOT_HELP = 1011
+    EXCLUSIVE = 1012
 
 
 class RollupOutcome(StrEnum):

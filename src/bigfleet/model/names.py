@@ -22,6 +22,8 @@ RECLAMATION_PENALTY_ANNOTATION = f"{API_GROUP}/reclamation-penalty"
 MACHINE_ID_LABEL = f"{API_GROUP}/machine-id"
 SIMULATED_LABEL = f"{API_GROUP}/simulated"
 CAPACITY_TYPE_LABEL = f"{API_GROUP}/capacity-type"
+# About how many GiB a node has for each core; pods of that proportion prefer it (`model/proportion.py`).
+MEMORY_PER_CORE_LABEL = f"{API_GROUP}/memory-per-core"
 # The machine's id as it is, on nodes whose label cannot hold it.
 MACHINE_ID_ANNOTATION = MACHINE_ID_LABEL
 

@@ -118,7 +118,7 @@ class Consolidation:
         report = unit.report
         if report is None or not report.ready or report.empty or report.pinned or report.groups:
             return None
-        if report.closing != closing or owned(unit) or unit.shape.price <= 0 or in_open_move(unit, self.conditions):
+        if report.closing != closing or not self._worth_freeing(unit, report) or in_open_move(unit, self.conditions):
             return None
         if unit.preemptor is not None or unit.taker is not None or unit.reopened:
             return None
@@ -140,6 +140,14 @@ class Consolidation:
             return None
         node.ratio = carried / node.cost
         return node
+
+    def _worth_freeing(self, unit: Unit, report: Report) -> bool:
+        """An owned machine is worth what others would not have to buy: some serve, and none like it lies idle."""
+        if unit.shape.price <= 0 or not owned(unit):
+            return unit.shape.price > 0
+        bought = any(u.state == CONFIGURED and not owned(u) and u.shape.price > 0 for u in self.machines)
+        idle = any(u.state == IDLE and u.klass == unit.klass for u in self.machines)
+        return report.removable and bought and not idle
 
     def _carried(self, node: Node) -> float | None:
         used, dollars = node.report.used, node.report.interruption
@@ -176,6 +184,7 @@ class Consolidation:
                 len(group) < self.policy.move_size
                 and fits
                 and not node.placed_apart
+                and not owned(node.unit)
                 and not tokens & node.report.tokens
             ):
                 group.append(node)

@@ -5,11 +5,13 @@ Written from docs/engine.md P41 to P43.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.results import Supply, UnitParts, UnmetReason, Verdict
 from tests.oracle.demand import Amounts, Demand, added, covers, vector
 from tests.oracle.placement.reports import is_seen
+from tests.oracle.placement.worth import fits
 from tests.oracle.supply import CONFIGURED, FAILED, IDLE, SPECULATIVE, Unit
 
 if TYPE_CHECKING:
@@ -71,23 +73,45 @@ def reason_of(
         return UnmetReason.NO_MATCHING_SUPPLY
     if need.victims:
         return UnmetReason.PREEMPTION_EXHAUSTED
-    if any(unit.held or worth.backed_off(need, unit) for unit in free):
+    if any(unit.held for unit in free):
         return UnmetReason.SUPPLY_BACKED_OFF
+    if any(worth.backed_off(need, unit) for unit in free):
+        return UnmetReason.DID_NOT_HELP
     unclaimed = [unit for unit in free if unit.claimant is None]
     if any(worth.risky(need, part, unit) for part in need.parts for unit in unclaimed):
         return UnmetReason.RISK_TOO_HIGH
     if need.spread and (unclaimed or book.usable(need, need.parts[0], book.lots(need.cluster))):
         return UnmetReason.SPREAD_UNSATISFIABLE
+    if _one_per_node(need, machines, demand, book):
+        return UnmetReason.EXCLUSIVE
     if _only_scattered(need, machines, demand, worth):
         return UnmetReason.FRAGMENTATION
     return UnmetReason.PRIORITY_STARVED
+
+
+def _one_per_node(need: Need, machines: list[Unit], demand: Demand, book: Book) -> bool:
+    """Whether its tokens alone keep a row from room that is there."""
+    if need.gang or not need.parts[0].tokens:
+        return False
+    freely = replace(need.parts[0], tokens=frozenset())
+    for unit in machines:
+        if unit.cluster == need.cluster and is_seen(unit, demand) and need.matches(unit):
+            left = book.worth.left_of(unit)
+            if _carries(unit, need) and fits(left, frozenset(), freely, unit) > 0:
+                return True
+    return bool(book.usable(need, freely, book.lots(need.cluster)))
+
+
+def _carries(unit: Unit, need: Need) -> bool:
+    """Whether a node has a token of the row already."""
+    return not need.gang and unit.report is not None and bool(unit.report.tokens & need.parts[0].tokens)
 
 
 def _only_scattered(need: Need, machines: list[Unit], demand: Demand, worth: Worth) -> bool:
     """Whether what the cluster's nodes have left would do as a sum."""
     left: Amounts = {}
     for unit in machines:
-        if unit.cluster == need.cluster and is_seen(unit, demand) and need.matches(unit):
+        if unit.cluster == need.cluster and is_seen(unit, demand) and need.matches(unit) and not _carries(unit, need):
             left = added(left, worth.left_of(unit))
     wanted: Amounts = {}
     for part in need.parts:

@@ -578,3 +578,21 @@ def test_paused_nothing_is_emitted_for_real(make: Any) -> None:
     steps = Steps(make, consolidate=True, settle_ns=0)
     result = steps(bound("n", "c", **FACTS), rows=[row], nodes=[low(row, "n", removable=True)], paused=True)
     assert [(a.kind, int(a.disposition)) for a in result.actions] == [(CLOSE, 1)]
+
+
+@BOTH
+def test_an_owned_machine_is_freed_where_others_buy_and_only_for_room_that_is_there(make: Any) -> None:
+    row, own = pods("c", 1, running=1, cpu=1, mem=1), {**FACTS, "capacity": RESERVED}
+    cheap = slot("s", **{**FACTS, "cpu": 2, "mem": 4, "price": 0.1})
+
+    def freed(*others: Any, removable: bool = True) -> list[tuple[Any, str]]:
+        steps = Steps(make, consolidate=True, settle_ns=0)
+        shown = closed_for_long(row, "own", cpu=1, mem=1, removable=removable)
+        result = steps(bound("own", "c", **own), *others, rows=[row], nodes=[shown], evictions=(("c", 1),))
+        return [(a.kind, a.machine) for a in result.actions]
+
+    bought = bound("n", "d", **FACTS)
+    assert freed(bought) == [(R, "own")]
+    assert freed() == [], "nobody pays for a machine that it could stand in for"
+    assert freed(bought, idle("spare", **own)) == [], "another like it lies idle"
+    assert freed(bought, cheap, removable=False) == [], "what is paid for gives way to nothing that is bought"

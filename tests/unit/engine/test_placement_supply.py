@@ -580,6 +580,45 @@ def test_fragmentation_is_told_when_nothing_can_be_bought(make: Any) -> None:
 
 
 @BOTH
+def test_where_nodes_have_room_and_only_a_token_forbids_no_pieces_are_too_small(make: Any) -> None:
+    """Six pods of one core, one per node, and four nodes in all: every node has cores enough for all six."""
+    slots = offers(4, "m", cpu=4, mem=8, price=0.4)
+    row = pods("c", 6, cpu=1, mem=1, exclusive=["app"])
+    steps = Steps(make)
+    result = steps(slots, rows=[row])
+    told = verdict(result, row)
+    assert (told.units.acquired, told.units.missing, told.reason) == (4, 2, UnmetReason.EXCLUSIVE)
+    here = several(4, bound, "m", "c", capacity=ON_DEMAND, cpu=4, mem=8, price=0.4)
+    coming = verdict(steps(here, rows=[row]), row)
+    assert (coming.units.coming, coming.units.missing, coming.reason) == (4, 2, UnmetReason.EXCLUSIVE)
+    ran = pods("c", 6, running=4, cpu=1, mem=1, exclusive=["app"])
+    seen = [node(f"m{n}", version=5, exclusive=["app"], cpu=1, mem=1) for n in range(4)]
+    result = steps(rows=[ran], nodes=seen, version=5, after=10)
+    told = verdict(result, ran)
+    assert (told.units.coming, told.units.missing, told.reason) == (0, 2, UnmetReason.EXCLUSIVE)
+    assert {short.cause for short in result.shortfalls} == {UnmetReason.EXCLUSIVE}
+
+
+@BOTH
+def test_nodes_that_would_not_hold_a_unit_anyway_are_not_told_as_taken_by_a_token(make: Any) -> None:
+    here = several(2, bound, "n", "c", capacity=ON_DEMAND, cpu=8, mem=8, price=0.4)
+    row = pods("c", 3, running=2, cpu=5, mem=1, exclusive=["app"])
+    full = [node(f"n{n}", exclusive=["app"], cpu=5, mem=1) for n in range(2)]
+    assert verdict(Steps(make)(here, rows=[row], nodes=full), row).reason == UnmetReason.PRIORITY_STARVED
+    others = [node(f"n{n}", exclusive=["else"], cpu=5, mem=1) for n in range(2)]
+    assert verdict(Steps(make)(here, rows=[row], nodes=others), row).reason == UnmetReason.FRAGMENTATION
+
+
+@BOTH
+def test_a_kind_that_did_not_help_is_told_apart_from_one_that_failed(make: Any) -> None:
+    row = pods("c", 1, cpu=5, mem=1)
+    off = Backoff("c", "p", "four", "a", ON_DEMAND, START + 60 * SECOND)
+    spare = offers(1, "m", type="four", cpu=8, mem=8, price=0.4)
+    result = Steps(make)(spare, rows=[row], backoffs=(off,))
+    assert verdict(result, row).reason == UnmetReason.DID_NOT_HELP
+
+
+@BOTH
 def test_a_row_with_room_is_met_and_buys_nothing(make: Any) -> None:
     row = pods("c", 3, running=2, stranded=0, cpu=5, mem=1)
     result = Steps(make)(offers(1, "m", cpu=8, mem=8, price=0.4), rows=[row])

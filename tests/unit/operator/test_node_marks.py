@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from bigfleet.model.names import MEMORY_PER_CORE_LABEL
 from bigfleet.operator.core.mirror.levels import SPARED, THRESHOLDS
 from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.objects import Node
@@ -69,6 +70,36 @@ def test_a_node_that_is_kept_takes_nobody_until_it_is_let_go_and_a_restarted_ope
     patch = cast(dict[str, Any], again._patch("n", node))
     assert [taint["key"] for taint in patch["spec"]["taints"]] == ["theirs"]
     assert patch["metadata"]["annotations"] == {KEPT_ANNOTATION: None}
+
+
+def _shown(cpu: str, memory: str, *, closing: bool = False, label: str = "", **more: str) -> object:
+    """The label that is written on such a node: None takes it away, False leaves what there is."""
+    metadata = {"name": "n", "labels": {MEMORY_PER_CORE_LABEL: label} if label else {}}
+    status = {"allocatable": {"cpu": cpu, "memory": memory, "pods": "110", **more}}
+    node = msgspec.convert({"metadata": metadata, "status": status}, Node)
+    marks = NodeMarks(cast(Client, None), {"n": node}, cordon_closing=False, levels=0)
+    marks.identify("n", "m")
+    if closing:
+        marks.close("n", 1)
+    patch = cast(dict[str, Any], marks._patch("n", node) or {})
+    return patch.get("metadata", {}).get("labels", {}).get(MEMORY_PER_CORE_LABEL, False)
+
+
+def test_a_node_says_of_which_proportion_it_is() -> None:
+    # What kubelets leave of 2, 4, 8 and 16 GiB a core.
+    assert [_shown(cpu, memory) for cpu, memory in (("3920m", "6Gi"), ("1930m", "7183Mi"), ("7910m", "60Gi"))] == [
+        "2",
+        "4",
+        "8",
+    ]
+    assert _shown("1930m", "29Gi") == "16"
+    assert _shown("4", "16Gi", label="4") is False, "nothing is written twice"
+
+
+def test_nobody_is_drawn_to_nodes_that_close_or_have_devices() -> None:
+    assert _shown("4", "16Gi", closing=True) is False
+    assert _shown("4", "16Gi", closing=True, label="4") is None
+    assert _shown("4", "16Gi", label="4", **{"nvidia.com/gpu": "1"}) is None
 
 
 def test_whoever_takes_the_taint_away_opens_the_node() -> None:

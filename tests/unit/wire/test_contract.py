@@ -181,6 +181,8 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("NeedView", 1011): "barred",
         ("NeedView", 1012): "detail",
         ("NeedView", 1013): "failed_machines",
+        ("NeedView", 1014): "held",
+        ("NeedView", 1015): "away_since_unix_nanos",
         ("Machine", 1001): "interruption_at_unix_nanos",
         ("ShardSummary", 1001): "dollars_per_hour",
         ("NeedView", 1000): "units",

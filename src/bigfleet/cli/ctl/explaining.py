@@ -93,14 +93,17 @@ def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
     view = explanation.need
     wanted = words.amounts(view.need.aggregate_resources)
     who = f"{view.cluster_id} at priority {view.need.priority}"
+    away = clock(view.away_since_unix_nanos)
     if view.satisfied:
-        yield f"{who} has all it wants: {wanted}"
+        yield f"{who} {'had all it wanted when last heard of' if away else 'has all it wants'}: {wanted}"
     else:
         missing = words.amounts(view.residual_deficit.resources)
         lacks = "has none of it" if missing == wanted else f"lacks {missing}"
         # Where units are counted, those on their way are not missing.
         yield f"{who} wants {wanted} and {lacks if view.residual_deficit.resources else 'waits for the rest'}"
         yield f"  why      {explanation.reason}"
+    if away:
+        yield f"  away     its operator is not connected since {away}: all of this is what it said before"
     if view.HasField("units"):
         yield f"  units    {words.units(view, clock(view.units.coming_until_unix_nanos))}"
     yield from (f"  asks     {each}" for each in (words.constraints(view.need), words.penalties(view.need)) if each)
@@ -108,7 +111,7 @@ def sentences(explanation: shardread_pb2.NeedExplanation) -> Iterator[str]:
     if explanation.granted:
         risk = explanation.effective_cost_per_hour - explanation.price_per_hour
         expected = f", and {words.dollars(risk)}/h of interruptions to expect" if risk > 0 else ""
-        yield f"  costs    {words.dollars(explanation.price_per_hour)}/h{expected}"
+        yield f"  {'would cost' if view.held else 'costs   '} {words.dollars(explanation.price_per_hour)}/h{expected}"
     yield from (f"  lost     {line}" for line in _lost(explanation.lost))
 
 
@@ -152,8 +155,19 @@ def _listed(names: Iterable[str]) -> str:
 
 def _remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     remedy, view = explanation.remedy, explanation.need
+    if words.waits_for_rails(view):
+        return "resume: `bigfleetctl rails` says who set them, `bigfleetctl rails --resume` lets things be done"
     if view.barred:
         return words.while_barred(view)
+    if view.unmet_reason == shardread_pb2.UNMET_REASON_DID_NOT_HELP and remedy.WhichOneof("change"):
+        # More of anything may be as little use to pods that did not take what came.
+        return f"{words.REMEDIES[view.unmet_reason]}, or {_change(explanation)}"
+    return _change(explanation)
+
+
+def _change(explanation: shardread_pb2.NeedExplanation) -> str:
+    """The change that was found, or what to say where none was."""
+    remedy, view = explanation.remedy, explanation.need
     change = remedy.WhichOneof("change")
     if change == "add_supply":
         more = remedy.add_supply

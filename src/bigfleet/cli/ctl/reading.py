@@ -176,10 +176,10 @@ def need_row(view: shardread_pb2.NeedView) -> dict[str, Any]:
         "WANTS": words.amounts(view.need.aggregate_resources),
         "UNITS": words.units(view, clock(view.units.coming_until_unix_nanos)) if view.HasField("units") else "",
         "MACHINES": "" if view.HasField("units") else view.claimed_machine_count,
-        "BINDING": view.bootstrap_count,
-        "BUYING": view.provision_count,
+        "BINDING": words.decided(view.bootstrap_count, view.held),
+        "BUYING": words.decided(view.provision_count, view.held),
         "MISSING": words.amounts(view.residual_deficit.resources),
-        "WHY": words.why(view),
+        "WHY": words.why(view, clock(view.away_since_unix_nanos)),
         "GROUP": view.need.group,
         "ASKS": words.constraints(view.need),
     }

@@ -268,6 +268,13 @@ class Catalog:
         self._shape_seen[id(shape)] = (shape, number)
         return number
 
+    def intern_shapes(self, shapes: Sequence[Shape]) -> list[int]:
+        """Numbers of many shapes; a batch of machines may bring thousands, nearly all of them known."""
+        seen = self._shape_seen.get
+        return [
+            known[1] if (known := seen(id(shape))) is not None else self.intern_shape(shape) for shape in shapes
+        ]  # fmt: skip
+
     def _find_shape(self, shape: Shape) -> int:
         found = self._shape_index.get(shape)
         if found is not None:

@@ -46,6 +46,7 @@ from bigfleet.engine.counted.closing import clear_parking, close_turns, find_sho
 from bigfleet.engine.counted.groups import group_blocks
 from bigfleet.engine.counted.judging import SPARED
 from bigfleet.engine.counted.kinds import kinds_of
+from bigfleet.engine.counted.standing import seen_left
 from bigfleet.engine.counted.supply import (
     draining_machines,
     find_coming,
@@ -94,6 +95,8 @@ class CountedStep:
         self.believed: dict[int, bool] = {}
         # Turns whose cluster may acquire at all; a gang that rests may not.
         self.hopes: NDArray[np.bool_] = np.zeros(len(lacking.entries), bool)
+        # The first token of every set that nodes carry.
+        self._chain_of: NDArray[np.int32] = zeros(1)
         self._turn_of: dict[int, int] | None = None
         # Some gang is hopeless: it will rest, or be tried again, a cycle from now at the earliest.
         self.hopeless = False
@@ -136,6 +139,7 @@ class CountedStep:
         t.able[:count] = able & ~resting
         t.may[:count] = t.able[:count] if conditions.acquire else 0
         chains, token, token_next, most, tokens_used = self._chains(nodes, q.token, tokens)
+        self._chain_of = chains
         young = nodes.young
         draining = np.empty(max(1, draining_machines(w)), np.int32)
         free = int(w.owners.used[OWNER_IDLE]) + int(w.owners.used[OWNER_SPECULATIVE])
@@ -381,6 +385,20 @@ class CountedStep:
     def has_lots(self, w: World, turn: int) -> bool:
         """Whether some lot would hold a unit of the turn, its domain aside."""
         return self._act(w, LOTS, turn, turn) > 0
+
+    def seen_left(self, w: World, nodes: Nodes, entry: int, turn: int, left: NDArray[np.int64]) -> bool:
+        """Adds what seen nodes have left for an entry; whether its tokens alone keep it from room there is (P42)."""
+        q, tokens = int(self.book.t.first[turn]), self.book.q.token
+        if int(w.e.kind[entry]) == GANG or int(tokens[q]) < 0:
+            q = -1
+        known = (nodes.loads.tokens_of, self._chain_of)
+        barred = bool(seen_left(w, self.book, nodes.r, nodes.s, *known, entry, q, left))
+        if q < 0 or barred:
+            return barred
+        mine, tokens[q] = int(tokens[q]), -1
+        found = self.has_lots(w, turn)
+        tokens[q] = mine
+        return found
 
     # ---- what came out ---------------------------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigfleet.engine.decide.alike import credit_alike
 from bigfleet.engine.decide.credit import (
     DONE,
     SHORT,
     anything,
+    begin_entry,
     creating_cells,
     credit_plain,
     log_room,
@@ -22,7 +24,7 @@ from bigfleet.engine.decide.credit import (
 )
 from bigfleet.engine.decide.free import acquire_from, free_room, idle_list, speculative_list
 from bigfleet.engine.decide.gang import STALLED, acquire_gang, note_parking, serve_gang
-from bigfleet.engine.decide.logbook import with_slack
+from bigfleet.engine.decide.logbook import keep_log
 from bigfleet.engine.decide.spread import (
     acquire_spread,
     credit_spread,
@@ -31,38 +33,23 @@ from bigfleet.engine.decide.spread import (
     recount_spread,
     save_universe,
 )
-from bigfleet.engine.decide.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Log, Rules, World
-from bigfleet.engine.demand.rows import FOLDED, GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SETTLED, SPREAD
+from bigfleet.engine.decide.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Rules, World
+from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN, SATISFIABLE, SETTLED, SPREAD
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
     CREATING,
+    DIRTY,
     FIRST_UNIT,
     NEW,
     OWNER_CREATING,
     OWNER_IDLE,
     OWNER_SPECULATIVE,
 )
-from bigfleet.engine.kernels.jit import I4, I8M, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import I4, inner, kernel, prefetch
 from bigfleet.engine.kernels.sort import sort_by_key
 
 # Places in `Free.meta`.
 _SPREADING, SHORTS = 1, 2
-
-
-@inner
-def begin_entry(w: World, log: Log, left: I8M, entry: int) -> None:
-    """An entry starts with nothing claimed and everything left."""
-    w.e.claimed[entry] = 0
-    w.e.late[entry] = 0
-    w.e.boots[entry] = 0
-    w.e.provisions[entry] = 0
-    w.e.domain[entry] = -1
-    w.e.flags[entry] &= FOLDED
-    w.e.log[entry] = log.meta[LOG_USED]
-    w.e.logged[entry] = 0
-    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-        for d in range(w.parts.agg.shape[1]):
-            left[part, d] = w.parts.agg[part, d]
 
 
 @kernel
@@ -92,11 +79,13 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
                 or owners.timed[owner] != 0
                 or (look_out and owners.choosy[owner] != 0)
             ):
+                if whole:
+                    owners.alike[owner] = -1
                 which[found] = owner
                 found += 1
-    for i in range(owners.meta[0]):
+    for i in range(owners.meta[DIRTY]):
         owners.dirty[owners.list[i]] = 0
-    owners.meta[0] = 0
+    owners.meta[DIRTY] = 0
     w.lists.meta[CELLS_USED] = 0
     w.lists.meta[LISTS_USED] = 0
     _reset_free(w)
@@ -108,49 +97,47 @@ def _credit_nothing(w: World, owner: int) -> None:
     """A unit of a cluster that reports placement: nothing it has is claimed, and nothing of it is excess by sums."""
     owners = w.owners
     owners.stall[owner] = -1
+    owners.alike[owner] = -1
+    owners.unlogged[owner] = 0
     owners.pending[owner] = 0
     owners.timed[owner] = 0
     owners.logged[owner] = 0
     owners.excess[owner] = 0
-    owners.configured[owner] = 0
     for k in range(owners.start[owner], owners.start[owner] + owners.used[owner]):
         cell = w.held.data[k]
         w.cells.taken[cell] = 0
         w.cells.flags[cell] &= ~NEW & 0xFF
-        if w.cells.state[cell] == CONFIGURED:
-            owners.configured[owner] += w.cells.count[cell]
 
 
 @inner
 def _fetch_list(w: World, owner: int) -> None:
-    """Asks for the list of a unit that is two units away."""
-    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
-        prefetch(w.held.data, k)
-    prefetch(w.e.part, w.owners.entry[owner])
+    """Asks for the list of a unit that is some units away."""
+    if w.owners.alike[owner] < 0:
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner], 16):
+            prefetch(w.held.data, k)
+        prefetch(w.e.part, w.owners.entry[owner])
 
 
 @inner
 def _fetch_unit(w: World, owner: int) -> None:
-    """Asks for the cells and entries of the next unit: they are short stretches all over memory."""
-    for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
-        cell = w.held.data[k]
-        prefetch(w.cells.count, cell)
-        prefetch(w.cells.taken, cell)
-        prefetch(w.cells.cls, cell)
-        prefetch(w.cells.state, cell)
-        prefetch(w.cells.flags, cell)
+    """Asks for the cells and entries of a unit that is near: they are short stretches all over memory."""
+    if w.owners.alike[owner] < 0:
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+            prefetch(w.cells.count, w.held.data[k])
+    elif w.owners.pending[owner] == 0:
+        # Its entries are probably as they were.
+        if w.owners.stirred[owner] >= 0:
+            prefetch(w.cells.count, w.cells.touched[w.owners.stirred[owner]])
+        return
     first = w.owners.entry[owner]
     count = w.owners.entries[owner]
     prefetch(w.e.flags, first)
     prefetch(w.e.kind, first)
     for entry in range(first, first + count, 16):
         prefetch(w.e.prof, entry)
-        prefetch(w.e.list, entry)
         prefetch(w.e.logged, entry)
         prefetch(w.e.part, entry)
-        prefetch(w.e.parts, entry)
         prefetch(w.e.claimed, entry)
-        prefetch(w.e.cluster, entry)
     for entry in range(first, first + count, 8):
         prefetch(w.e.log, entry)
     for i in range(w.owners.log[owner], w.owners.log[owner] + w.owners.logged[owner], 16):
@@ -163,7 +150,6 @@ def _fetch_unit(w: World, owner: int) -> None:
         for i in range(part, part + count * width, 8):
             prefetch(w.parts.agg, i)
             prefetch(w.parts.unit, i)
-            prefetch(w.parts.credit, i)
 
 
 @kernel
@@ -172,10 +158,15 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     owners = w.owners
     for at in range(first, last):
         owner = which[at]
+        if at + 8 < last:
+            prefetch(owners.used, which[at + 8])
+        if at + 4 < last:
+            _fetch_list(w, which[at + 4])
         if at + 2 < last:
-            _fetch_list(w, which[at + 2])
-        if at + 1 < last:
-            _fetch_unit(w, which[at + 1])
+            _fetch_unit(w, which[at + 2])
+        if credit_alike(w, owner):
+            continue
+        owners.unlogged[owner] = 0
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]
         log_before = w.log.meta[LOG_USED]
@@ -256,17 +247,14 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             for entry in range(start, credited):
                 if w.e.kind[entry] == GANG:
                     note_parking(w, rules, w.parts.credit, entry)
-        _keep_log(w, owner, log_before, start, credited)
+        keep_log(w, owner, log_before, start, credited)
         excess = 0
-        configured = 0
         for k in range(cells_start, cells_end):
             cell = w.held.data[k]
             w.cells.flags[cell] &= ~NEW & 0xFF
             if w.cells.state[cell] == CONFIGURED:
-                configured += w.cells.count[cell]
                 excess += w.cells.count[cell] - w.cells.taken[cell]
         owners.excess[owner] = excess
-        owners.configured[owner] = configured
         if owners.stall[owner] < 0:
             # Only units that go on later need their chains any longer.
             w.lists.meta[LISTS_USED] = lists_before
@@ -283,27 +271,6 @@ def _list_rest(w: World, first: int, last: int, mark: int, held: int, count: int
             return False
         w.e.list[entry] = w.lists.con_list[con]
     return True
-
-
-@inner
-def _keep_log(w: World, owner: int, noted: int, first: int, last: int) -> None:
-    """Puts what was noted at the end of the log where the unit's stretch was, if it has room there."""
-    log = w.log
-    count = log.meta[LOG_USED] - noted
-    w.owners.logged[owner] = count
-    if count > w.owners.room[owner]:
-        w.owners.log[owner] = noted
-        w.owners.room[owner] = min(with_slack(count), len(log.cell) - noted)
-        log.meta[LOG_USED] = noted + w.owners.room[owner]
-        return
-    base = w.owners.log[owner]
-    for i in range(count):
-        log.entry[base + i] = log.entry[noted + i]
-        log.cell[base + i] = log.cell[noted + i]
-        log.n[base + i] = log.n[noted + i]
-    for entry in range(first, last):
-        w.e.log[entry] += base - noted
-    log.meta[LOG_USED] = noted
 
 
 @kernel

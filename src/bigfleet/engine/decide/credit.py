@@ -21,6 +21,22 @@ SHORT, DONE, DONE_LATE = 0, 1, 2
 
 
 @inner
+def begin_entry(w: World, log: Log, left: I8M, entry: int) -> None:
+    """An entry starts with nothing claimed and everything left."""
+    w.e.claimed[entry] = 0
+    w.e.late[entry] = 0
+    w.e.boots[entry] = 0
+    w.e.provisions[entry] = 0
+    w.e.domain[entry] = -1
+    w.e.flags[entry] &= FOLDED
+    w.e.log[entry] = log.meta[LOG_USED]
+    w.e.logged[entry] = 0
+    for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
+        for d in range(w.parts.agg.shape[1]):
+            left[part, d] = w.parts.agg[part, d]
+
+
+@inner
 def take(alloc: I8M, cls: int, overhead: I8M, cluster: int, unit: I8M, left: I8M, part: int, available: int) -> int:
     """How many machines of a block a part takes; what they hold is subtracted from what is left."""
     wanted = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bigfleet.engine.decide.world import LOG_USED, Log
+from bigfleet.engine.decide.world import LOG_USED, Log, World
 from bigfleet.engine.demand.rows import Entries
 from bigfleet.engine.fleet.cells import Owners
 from bigfleet.engine.fleet.partitions import Units
@@ -13,6 +13,27 @@ from bigfleet.engine.kernels.jit import inner, kernel
 def with_slack(count: int) -> int:
     """The room a stretch gets, so that small changes fit in."""
     return count + count // 4 + 2
+
+
+@inner
+def keep_log(w: World, owner: int, noted: int, first: int, last: int) -> None:
+    """Puts what was noted at the end of the log where the unit's stretch was, if it has room there."""
+    log = w.log
+    count = log.meta[LOG_USED] - noted
+    w.owners.logged[owner] = count
+    if count > w.owners.room[owner]:
+        w.owners.log[owner] = noted
+        w.owners.room[owner] = min(with_slack(count), len(log.cell) - noted)
+        log.meta[LOG_USED] = noted + w.owners.room[owner]
+        return
+    base = w.owners.log[owner]
+    for i in range(count):
+        log.entry[base + i] = log.entry[noted + i]
+        log.cell[base + i] = log.cell[noted + i]
+        log.n[base + i] = log.n[noted + i]
+    for entry in range(first, last):
+        w.e.log[entry] += base - noted
+    log.meta[LOG_USED] = noted
 
 
 @kernel

@@ -14,7 +14,7 @@ from bigfleet.engine.decide.world import LOG_USED, World
 from bigfleet.engine.fleet.cells import CONFIGURED
 from bigfleet.engine.fleet.members import order_members
 from bigfleet.engine.kernels.ids import id_less
-from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel
+from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.view import View, view
 
@@ -87,7 +87,7 @@ def count_blocks(w: World, clusters: int) -> int:
 
 @kernel
 def make_blocks(
-    w: World, v: Victims, members: Pool, place: I4, clusters: int, mask: U1, ceiling: int, weights: Weights
+    w: World, v: Victims, members: Pool, place: I4R, clusters: int, mask: U1, ceiling: int, weights: Weights
 ) -> None:
     """All blocks of Configured machines that some entry below `ceiling` holds and some short entry could use."""
     v.meta[BLOCKS] = 0
@@ -298,7 +298,7 @@ def undo_takes(v: Victims, takes: int) -> None:
 
 
 @kernel
-def victim_slots(w: World, v: Victims, members: Pool, place: I4, slot: I4, entry: I4, gap: I8) -> None:
+def victim_slots(w: World, v: Victims, members: Pool, place: I4R, slot: I4, entry: I4, gap: I8) -> None:
     """Machines of the takes, in order; marks unclaimed ones as lost to their cells."""
     at = 0
     for i in range(v.meta[TAKES]):

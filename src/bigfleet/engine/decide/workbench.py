@@ -9,16 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from bigfleet.engine.catalog.catalog import Catalog
+from bigfleet.engine.decide.alike import write_log
 from bigfleet.engine.decide.logbook import compact, logged
 from bigfleet.engine.decide.victims import MAX_LISTS, Ranked, Victims
 from bigfleet.engine.decide.world import BUCKETS, Acquired, Free, Lists, Log, Scratch, Universe, World
 from bigfleet.engine.demand.rows import Entries
-from bigfleet.engine.fleet.cells import LIVE, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.fleet.cells import LONGEST, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import grown, made, room
-
-# Room for so many cells costs less than asking which owner has most.
-_FEW = 4096
 
 
 class Workbench:
@@ -53,10 +51,7 @@ class Workbench:
                 else np.zeros((BUCKETS, room(16, speculative)), np.int32),
                 cost=grown(free.cost, speculative),
             )
-        # No owner has more cells than there are; who has how many matters only where that would be much room.
-        longest = int(fleet.cells.v.meta[LIVE])
-        if longest > _FEW:
-            longest = int(owners.used.max())
+        longest = int(owners.meta[LONGEST])
         size = 2 * longest + int(owners.used[OWNER_CREATING]) + 16
         if size > len(tmp.cell) or len(tmp.want) != catalog.width:
             size = room(len(tmp.cell), size)
@@ -94,6 +89,12 @@ class Workbench:
         )
         self.log = log._replace(entry=grown(log.entry, size), cell=grown(log.cell, size), n=grown(log.n, size))
         return w._replace(lists=self.lists, log=self.log)
+
+    def written(self, w: World, clusters: int) -> World:
+        """The world with all credit in its log, also that of units which were credited by counting."""
+        while (unit := write_log(w, clusters)) >= 0:
+            w = self.grow_credit(w, unit)
+        return w
 
     def grow_service(self, w: World, entry: int) -> World:
         owners = w.owners

@@ -284,6 +284,7 @@ def commit(
                 # Without gangs every entry has one part, in its own place.
                 e.flags[part] &= ~SETTLED & 0xFF
                 mark_dirty(owners, e.unit[part], CHANGED)
+                owners.dealt[e.unit[part]] = -1
         return AMOUNTS
     for i in range(old_start, old_start + old_count):
         refs[rows.prof[i]] -= 1

@@ -43,7 +43,7 @@ class Claims:
 
 def claims_of(engine: Engine, result: StepResult) -> Claims:
     """Every claim of the step."""
-    sums = _claims_of_sums(result.verdicts.needs.current, len(engine.fleet.clusters))
+    sums = _claims_of_sums(engine.written(result.verdicts.needs.current), len(engine.fleet.clusters))
     step = result.verdicts.units.step if result.verdicts.units is not None else None
     if step is None:
         return sums

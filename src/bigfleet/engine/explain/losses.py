@@ -18,6 +18,7 @@ from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN, SATISFIABLE
 from bigfleet.engine.explain.explanation import Granted, Lost, Source, Why
 from bigfleet.engine.explain.misses import near_misses
 from bigfleet.engine.fleet.cells import CONFIGURED, DELETING, DRAINING, FAILED, IDLE, SPECULATIVE
+from bigfleet.engine.nodes.reports import EMPTY
 from bigfleet.engine.outcome.verdict import FreeSupply
 from bigfleet.model.penalty import bucket_dollars
 
@@ -182,8 +183,56 @@ def _causes(holdings: Holdings, entry: int, cell: int) -> Iterator[tuple[_Cause,
         left, gone = max(0, n - gone), max(0, gone - n)
         if other != entry and left:
             yield _claimed(holdings, entry, other, cell), left
+    if free > 0 and state == CONFIGURED and cluster == int(w.e.cluster[entry]):
+        shared = min(free, _kept_by_tokens(holdings, entry, cell))
+        free -= shared
+        if shared:
+            yield (Why.ONE_PER_NODE, "", -1, cluster, int(w.bind.priority[int(w.cells.stamp[cell])])), shared
+    elif free > 0 and state == CONFIGURED and w.c.counted[cluster]:
+        for why, count in _empty_there(holdings, cell).items():
+            standing = min(free, count)
+            free -= standing
+            yield (why, "", -1, cluster, None), standing
     if free > 0:
         yield _unclaimed(holdings, entry, cell, state, cluster), free
+
+
+def _empty_there(holdings: Holdings, cell: int) -> Counter[Why]:
+    """Nodes of a cluster that its reports call empty, by whether it refused to drain them."""
+    nodes, units = holdings.engine.nodes, holdings.units
+    rests = units.standing.drain_rests if units is not None else set()
+    empty = [slot for slot in _slots(holdings, cell) if nodes.row(slot) >= 0]
+    empty = [slot for slot in empty if int(nodes.r.flags[nodes.row(slot)]) & EMPTY]
+    return +Counter(Why.REFUSED if slot in rests else Why.EMPTY for slot in empty)
+
+
+def _kept_by_tokens(holdings: Holdings, entry: int, cell: int) -> int:
+    """How many nodes of its own cluster have room for a unit of the entry and carry one of its tokens, or will: nothing
+    is told of them yet, and what its units find there is one unit each."""
+    w, nodes, units = holdings.w, holdings.engine.nodes, holdings.units
+    cluster, part = int(w.e.cluster[entry]), int(w.e.part[entry])
+    mine = units.tokens(entry) if units is not None and units.is_counted(entry) else frozenset()
+    if not mine:
+        return 0
+    room = np.maximum(w.k.alloc[int(w.cells.cls[cell])] - w.c.overhead[cluster], 0)
+    found = 0
+    for slot in _slots(holdings, cell):
+        row = nodes.row(slot)
+        left = room
+        if row >= 0:
+            real = int(nodes.r.said[row])
+            left = np.maximum((nodes.said.amount[real] if real >= 0 else room) - nodes.r.used[row], 0)
+        carried = row < 0 or not nodes.tokens(row).isdisjoint(mine)
+        found += carried and bool((left >= w.parts.unit[part]).all())
+    return found
+
+
+def _slots(holdings: Holdings, cell: int) -> list[int]:
+    """The machines of a cell, as far as they are looked at."""
+    w, members = holdings.w, holdings.engine.fleet.cells.members.v.data
+    start = int(w.cells.start[cell])
+    slots = [int(slot) for slot in members[start : start + int(w.cells.used[cell])] if slot >= 0]
+    return slots[:CELLS_PER_CLASS]
 
 
 def _claimed(holdings: Holdings, entry: int, other: int, cell: int) -> _Cause:
@@ -240,9 +289,8 @@ def _reported(holdings: Holdings, entry: int, cell: int, cluster: int, stamped: 
     w, nodes = holdings.w, holdings.engine.nodes
     if cluster == int(w.e.cluster[entry]):
         return (Why.NO_ROOM, "", -1, cluster, stamped)
-    start, members = int(w.cells.start[cell]), holdings.engine.fleet.cells.members.v.data
-    slots = [int(slot) for slot in members[start : start + int(w.cells.used[cell])] if slot >= 0]
-    rows = [row for slot in slots[:CELLS_PER_CLASS] if (row := nodes.row(slot)) >= 0]
+    rows = [row for slot in _slots(holdings, cell) if (row := nodes.row(slot)) >= 0]
+    rows = [row for row in rows if not int(nodes.r.flags[row]) & EMPTY]
     priority = min((int(nodes.r.priority[row]) for row in rows), default=stamped)
     if priority >= _priority(holdings, entry):
         return (Why.RUNS_AS_MUCH, "", -1, cluster, priority)
@@ -281,7 +329,9 @@ def _kept_from_units(units: UnitOutcome, entry: int, cls: int) -> Why | None:
         return Why.BACKED_OFF
     only = np.zeros(units.needs.catalog.class_count, bool)
     only[cls] = True
-    return Why.RISK if units.too_risky(entry, only) else None
+    if not units.too_risky(entry, only):
+        return None
+    return Why.PINNED if np.isinf(float(w.p.told_dollars[w.e.prof[entry]])) else Why.RISK
 
 
 def _placement(holdings: Holdings, entry: int, cell: int) -> Why | None:

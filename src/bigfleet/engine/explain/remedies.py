@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
-from bigfleet.engine.batches import DemandBatch, Ids, MachineBatch, Rollup, Shape
+from bigfleet.engine.batches import Conditions, DemandBatch, Ids, MachineBatch, Rollup, Shape
 from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.odd_rows import odd_amounts
 from bigfleet.engine.demand.rows import NO_TIME, PARKED
@@ -270,7 +271,21 @@ def _with_profiles(case: Case, change: Callable[[Profile], Profile]) -> bool | N
     asked = rollup_of(case.engine, case.result, case.cluster, changed)
     link = (asked.cluster, bool(w.c.connected[case.cluster]))
     wanted = [(changed[row], *case.key_of(row)[1:]) for row in case.rows]
-    return _answered(case, *stepped(case.engine, case.at, demand=DemandBatch([asked], [link])), wanted)
+    trial = stepped(
+        case.engine, case.at, demand=DemandBatch([asked], [link]), conditions=_backed_off_still(case, changed)
+    )
+    return _answered(case, *trial, wanted)
+
+
+def _backed_off_still(case: Case, changed: dict[int, Profile]) -> Conditions | None:
+    """Kinds that did not help its rows help them no more under another name: the pods are the same (P11)."""
+    latest, key = case.engine.latest, case.result.verdicts.needs.entry_key(case.entry)
+    mine = [each for each in latest.conditions.backoffs if each.row == key] if latest is not None else []
+    if latest is None or not mine:
+        return None
+    names = {profile.fingerprint for profile in changed.values()}
+    more = [replace(each, row=structs.replace(key, fingerprint=name)) for each in mine for name in sorted(names)]
+    return replace(latest.conditions, backoffs=(*latest.conditions.backoffs, *more))
 
 
 def rollup_of(engine: Engine, result: StepResult, cluster: int, changed: dict[int, Profile]) -> Rollup:

@@ -160,7 +160,8 @@ def _offer(result: StepResult, engine: Engine, entry: int, shape: Shape, key: st
     home = gang and int(w.e.domain[entry]) >= 0 and engine.catalog.domain_texts[int(w.e.domain[entry])] == domain
     units = result.verdicts.units
     if units is not None and units.is_counted(entry):
-        least = most = _holders(w.parts.left[span], w.parts.unit[span], have)
+        alone = bool(units.tokens(entry))
+        least = most = _holders(w.parts.left[span], w.parts.unit[span], have, alone)
     else:
         least = _machines(w.parts.left[span] if home or not gang else w.parts.agg[span], have)
         most = _machines(w.parts.agg[span], have)
@@ -181,12 +182,14 @@ def _machines(amounts: NDArray[np.int64], have: NDArray[np.int64]) -> int:
     return int(counts.max(axis=1).sum())
 
 
-def _holders(amounts: NDArray[np.int64], unit: NDArray[np.int64], have: NDArray[np.int64]) -> int:
-    """Machines that hold these amounts in whole units, row by row; rows no machine holds are left out."""
+def _holders(amounts: NDArray[np.int64], unit: NDArray[np.int64], have: NDArray[np.int64], alone: bool) -> int:
+    """Machines that hold these amounts in whole units, row by row; rows no machine holds are left out. `alone`: one
+    unit a machine."""
     total = 0
     for missing, one in zip(amounts, unit, strict=True):
         wanted = one > 0
         fits = int((have[wanted] // one[wanted]).min())
+        fits = min(fits, 1) if alone else fits
         if fits:
             total += -(-int(missing[wanted][0] // one[wanted][0]) // fits)
     return total

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from msgspec import Struct
 
+from bigfleet.engine.kernels.rows import copied_rows
 from bigfleet.engine.kernels.view import View
 
 if TYPE_CHECKING:
-    from bigfleet.engine.batches import DemandBatch, MachineBatch
+    from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
     from bigfleet.engine.engine import Engine, StepResult
 
 T = TypeVar("T")
@@ -32,9 +33,13 @@ def copied(engine: Engine) -> Engine:
 
 
 def stepped(
-    engine: Engine, at: int, machines: MachineBatch | None = None, demand: DemandBatch | None = None
+    engine: Engine,
+    at: int,
+    machines: MachineBatch | None = None,
+    demand: DemandBatch | None = None,
+    conditions: Conditions | None = None,
 ) -> tuple[Engine, StepResult]:
-    """A copy after one more step under the last step's policy and conditions."""
+    """A copy after one more step under the last step's policy and, unless others are given, conditions."""
     latest = engine.latest
     if latest is None:
         raise ValueError("nothing to vary: the engine has not stepped yet")
@@ -45,7 +50,7 @@ def stepped(
     trial = copied(engine)
     # Clusters and amounts of the trial are looked up by the numbers of the engine.
     trial.keeps_numbers = True
-    return trial, trial.step(machines, demand, policy, at, latest.conditions)
+    return trial, trial.step(machines, demand, policy, at, conditions or latest.conditions)
 
 
 def _copy(value: Any, known: dict[int, Any]) -> Any:
@@ -67,6 +72,8 @@ def _copy(value: Any, known: dict[int, Any]) -> Any:
     elif isinstance(value, MethodType):
         made = getattr(_copy(value.__self__, known), value.__name__)
     elif isinstance(value, View):
+        rows = copied_rows(value)
+        known.update((id(getattr(value, name)), column) for name, column in rows.items())
         made = value._replace(**{name: _copy(each, known) for name, each in value._asdict().items()})
     elif type(value).__module__.startswith(_OURS) and not _frozen(value):
         made = object.__new__(type(value))

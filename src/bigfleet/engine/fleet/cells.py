@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigfleet.engine.kernels.columns import grown, made, room
+from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
-from bigfleet.engine.kernels.jit import F8, I4, I8, U1, inner, kernel, prefetch
+from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, I8R, U1, U1R, inner, kernel
 from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
-from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.machine import MachineState
 
@@ -22,72 +21,89 @@ SPECULATIVE, CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED
 OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, FIRST_UNIT = 0, 1, 2, 3, 4, 5
 
 # Places in `meta`.
-USED, FREE, TOUCHED, GRAVES, LIVE = 0, 1, 2, 3, 4
+USED, FREE, TOUCHED, LIVE, TOLD = 0, 1, 2, 3, 4
+# Places in `Owners.meta`: how many are dirty, and the room of the longest list there ever was.
+DIRTY, LONGEST = 0, 1
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
-# made since its unit was last credited.
-TOUCH, MOVED, LISTED, NEW = 1, 2, 4, 8
+# made since its unit was last credited; without machines, so that its owner drops it.
+TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
 # Values of `Owners.dirty`: to be credited anew; and to be ordered anew as well.
 CHANGED, UNORDERED = 1, 2
-_EMPTY, _GRAVE = -1, -2
+# Values of `Owners.stirred` and `Cells.before` that are no places: no more cells; and any other cell may have moved.
+NO_MORE, ANY = -1, -2
+_EMPTY = -1
 
 
 @view
 class Cells(View):
-    """One row per cell. `stamp` is a binding, an attribution pair or -1; `taken` counts claims of this step,
-    `lost` unclaimed members that became victims."""
+    """One row per cell. `stamp` is a binding, an attribution pair or -1; `known` is the count that its owner knows,
+    `taken` counts claims of this step, `lost` unclaimed members that became victims. `touched[i]` is a cell that the
+    last batch touched and `before[i]` where the one before it of the same owner is. `table` has hashes beside cells."""
 
-    cls: I4
-    owner: I4
-    state: U1
-    held: U1
-    cluster: I4
-    stamp: I4
-    count: I4
-    taken: I4
+    cls: I4R
+    owner: I4R
+    state: U1R
+    held: U1R
+    cluster: I4R
+    stamp: I4R
+    count: I4R
+    known: I4R
+    taken: I4R
     lost: I4
-    least: I4
-    start: I8
-    size: I4
-    used: I4
-    ordered: I4
-    adds: I4
-    flags: U1
+    least: I4R
+    start: I4R
+    size: I4R
+    used: I4R
+    ordered: I4R
+    adds: I4R
+    flags: U1R
     next: I4
     prev: I4
     idle_floor: I8
-    price: F8
+    price: F8R
     worth: F8
     group: I4
     touched: I4
+    before: I4
     free: I4
-    table: I4
+    table: I8
     meta: I8
 
 
 @view
 class Owners(View):
-    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`. The rest is for clusters' units:
-    their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy (`pending`),
-    whether a gang's parking runs (`timed`), whether there are gangs or strict spreads
-    (`choosy`), their stretch of the credit log with the room it has, and Configured machines."""
+    """Ordered cell lists: owner o holds `pool.data[start[o] : start[o] + used[o]]`, with so many `machines`, some of
+    them Configured; `stirred` is the place in `Cells.touched` of the last cell that changed. The rest is for clusters'
+    units: their entries, where crediting had to stop (`stall`, an entry or -1), entries credit did not satisfy
+    (`pending`), whether a gang's parking runs (`timed`), whether there are gangs or strict spreads (`choosy`), their
+    stretch of the credit log with the room it has. A unit that is credited by counting has a class of the size of all
+    its machines (`alike`, else -1), the constraint set of its rows (`con`), how many machines are `dealt` (-1: its rows
+    changed) and how many `spare`, and whether its stretch of the log is still to be written (`unlogged`)."""
 
-    start: I8
-    size: I4
-    used: I4
+    start: I8R
+    size: I4R
+    used: I4R
+    machines: I4R
+    configured: I4R
+    stirred: I4R
+    entry: I4R
+    entries: I4R
+    alike: I4R
+    con: I4R
+    dealt: I4R
+    spare: I4R
+    logged: I4R
+    unlogged: U1R
     adds: I4
     dirty: U1
     cluster: I4
-    entry: I4
-    entries: I4
     stall: I4
     pending: I4
     timed: U1
     choosy: U1
     log: I8
-    logged: I4
     room: I4
     excess: I8
-    configured: I8
     list: I4
     meta: I8
 
@@ -96,7 +112,7 @@ class CellStore:
     """Owns cells, their members and the owners' lists."""
 
     def __init__(self) -> None:
-        self.v = made(Cells, 16)._replace(table=np.full(64, _EMPTY, np.int32))
+        self.v = made(Cells, 16)._replace(table=np.full(64, _EMPTY, np.int64))
         self.members = PoolStore()
         self.owners = made(Owners, 16)
         self.lists = PoolStore()
@@ -108,15 +124,15 @@ class CellStore:
         rows = meta[USED] - meta[FREE] + cells
         if rows > len(v.cls):
             rows = room(len(v.cls), rows)
-            kept = {"table": v.table, "meta": v.meta}
+            kept = {"table": v.table, "meta": v.meta} | grown_rows(v, rows)
             v = Cells(
                 **{name: kept[name] if name in kept else grown(column, rows) for name, column in v._asdict().items()}
             )
-        if (meta[LIVE] + meta[GRAVES] + cells) * 3 > len(v.table) * 2:
+        if (meta[LIVE] + cells) * 3 > len(v.table) * 2:
             size = 64
             while size * 2 < (meta[LIVE] + cells) * 4:
                 size *= 2
-            v = v._replace(table=np.full(size, _EMPTY, np.int32))
+            v = v._replace(table=np.full(size, _EMPTY, np.int64))
             rehash_cells(v)
         self.v = v
 
@@ -124,8 +140,12 @@ class CellStore:
         owners = self.owners
         rows = room(len(owners.start), count)
         if rows > len(owners.start):
+            kept = {"meta": owners.meta} | grown_rows(owners, rows)
             self.owners = Owners(
-                *(column if name == "meta" else grown(column, rows) for name, column in owners._asdict().items())
+                **{
+                    name: kept[name] if name in kept else grown(column, rows)
+                    for name, column in owners._asdict().items()
+                }
             )
 
     def clear(self) -> None:
@@ -135,15 +155,22 @@ class CellStore:
         self.members.clear()
         self.lists.clear()
         self.owners.used[:] = 0
+        self.owners.machines[:] = 0
+        self.owners.configured[:] = 0
+        self.owners.alike[:] = -1
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
-    def settle(self, ids: Ids, heads: I4) -> None:
-        """After machines were placed: smallest ids, owners' orders, dead cells. Leaves the dirty owners listed."""
-        missing = settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
-        if missing:
-            self.lists.reserve(missing)
-            settle(self.v, self.members.v, self.owners, self.lists.v, ids, heads)
+    def validate(self) -> None:
+        """Owners know how many machines their cells have."""
+        for owner in np.nonzero(self.owners.used)[0].tolist():
+            start, used = int(self.owners.start[owner]), int(self.owners.used[owner])
+            cells = self.lists.v.data[start : start + used]
+            count = self.v.count[cells]
+            assert count.min() > 0 and (self.v.known[cells] == count).all(), f"owner {owner} was not told"
+            assert self.owners.machines[owner] == count.sum(), f"owner {owner} counts machines it does not have"
+            configured = count[self.v.state[cells] == CONFIGURED].sum()
+            assert self.owners.configured[owner] == configured, f"owner {owner} counts others as Configured"
 
 
 @inner
@@ -156,20 +183,39 @@ def cell_hash(cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
 
 
 @inner
+def _in_table(home: int, cell: int) -> int:
+    """What stands in the table for a cell: its hash, so that others are passed over unseen, and its number."""
+    return (int(home) << 32) | int(cell)
+
+
+@inner
+def likely_cell(cells: Cells, home: int) -> int:
+    """The first cell of a hash, or -1."""
+    mask = len(cells.table) - 1
+    at = home & mask
+    while cells.table[at] != _EMPTY:
+        if cells.table[at] >> 32 == home:
+            return cells.table[at] & 0xFFFFFFFF
+        at = (at + 1) & mask
+    return -1
+
+
+@inner
 def find_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
     mask = len(cells.table) - 1
-    at = cell_hash(cls, state, held, cluster, stamp) & mask
+    home = cell_hash(cls, state, held, cluster, stamp)
+    at = home & mask
     while cells.table[at] != _EMPTY:
-        cell = cells.table[at]
-        if (
-            cell >= 0
-            and cells.cls[cell] == cls
-            and cells.cluster[cell] == cluster
-            and cells.stamp[cell] == stamp
-            and cells.state[cell] == state
-            and cells.held[cell] == held
-        ):
-            return cell
+        if cells.table[at] >> 32 == home:
+            cell = cells.table[at] & 0xFFFFFFFF
+            if (
+                cells.cls[cell] == cls
+                and cells.cluster[cell] == cluster
+                and cells.stamp[cell] == stamp
+                and cells.state[cell] == state
+                and cells.held[cell] == held
+            ):
+                return cell
         at = (at + 1) & mask
     return -1
 
@@ -184,12 +230,11 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
         cell = cells.meta[USED]
         cells.meta[USED] += 1
     mask = len(cells.table) - 1
-    at = cell_hash(cls, state, held, cluster, stamp) & mask
-    while cells.table[at] >= 0:
+    home = cell_hash(cls, state, held, cluster, stamp)
+    at = home & mask
+    while cells.table[at] != _EMPTY:
         at = (at + 1) & mask
-    if cells.table[at] == _GRAVE:
-        cells.meta[GRAVES] -= 1
-    cells.table[at] = cell
+    cells.table[at] = _in_table(home, cell)
     cells.meta[LIVE] += 1
     cells.cls[cell] = cls
     cells.state[cell] = state
@@ -197,34 +242,39 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
     cells.cluster[cell] = cluster
     cells.stamp[cell] = stamp
     cells.count[cell] = 0
+    cells.known[cell] = 0
     cells.taken[cell] = 0
-    cells.lost[cell] = 0
     cells.least[cell] = -1
     cells.size[cell] = 0
     cells.used[cell] = 0
     cells.ordered[cell] = 0
     cells.adds[cell] = 0
     cells.flags[cell] = NEW
-    cells.next[cell] = -1
-    cells.prev[cell] = -1
     return cell
 
 
 @inner
-def _home(cells: Cells, cell: int) -> int:
-    """Where the table is searched first for this cell."""
-    found = cell_hash(cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell], cells.stamp[cell])
-    return found & (len(cells.table) - 1)
+def home_of(cells: Cells, cell: int) -> int:
+    """The hash of a cell."""
+    return cell_hash(cells.cls[cell], cells.state[cell], cells.held[cell], cells.cluster[cell], cells.stamp[cell])
 
 
 @inner
 def drop_cell(cells: Cells, cell: int) -> None:
-    mask = len(cells.table) - 1
-    at = _home(cells, cell)
-    while cells.table[at] != cell:
+    """Forgets a cell. Those behind it in the table move up, so that no search ends before it finds them."""
+    table = cells.table
+    mask = len(table) - 1
+    home = home_of(cells, cell)
+    hole = home & mask
+    while table[hole] != _in_table(home, cell):
+        hole = (hole + 1) & mask
+    at = (hole + 1) & mask
+    while table[at] != _EMPTY:
+        if (at - (table[at] >> 32)) & mask >= (at - hole) & mask:
+            table[hole] = table[at]
+            hole = at
         at = (at + 1) & mask
-    cells.table[at] = _GRAVE
-    cells.meta[GRAVES] += 1
+    table[hole] = _EMPTY
     cells.meta[LIVE] -= 1
     cells.free[cells.meta[FREE]] = cell
     cells.meta[FREE] += 1
@@ -239,11 +289,11 @@ def rehash_cells(cells: Cells) -> None:
     for cell in range(cells.meta[USED]):
         if cells.count[cell] < 0:
             continue
-        at = _home(cells, cell)
+        home = home_of(cells, cell)
+        at = home & mask
         while cells.table[at] != _EMPTY:
             at = (at + 1) & mask
-        cells.table[at] = cell
-    cells.meta[GRAVES] = 0
+        cells.table[at] = _in_table(home, cell)
 
 
 @inner
@@ -269,119 +319,34 @@ def leave(cells: Cells, members: Pool, cell: int, place: int, slot: int) -> None
 
 
 @inner
-def growth(cells: Cells) -> int:
-    """How many pool elements the touched cells need for their newcomers."""
-    total = 0
-    for i in range(cells.meta[TOUCHED]):
-        cell = cells.touched[i]
-        if cells.adds[cell] > 0 and cells.used[cell] + cells.adds[cell] > cells.size[cell]:
-            total += chunk_size(cells.used[cell] + cells.adds[cell])
-    return total
-
-
-@inner
-def append_room(cells: Cells, members: Pool) -> None:
-    """Moves touched cells that are too small into larger chunks."""
-    for i in range(cells.meta[TOUCHED]):
-        cell = cells.touched[i]
-        if cells.adds[cell] > 0 and cells.used[cell] + cells.adds[cell] > cells.size[cell]:
-            size = chunk_size(cells.used[cell] + cells.adds[cell])
-            start = take_chunk(members, size)
-            old = cells.start[cell]
-            for k in range(cells.used[cell]):
-                members.data[start + k] = members.data[old + k]
-            if cells.size[cell] > 0:
-                give_chunk(members, old, cells.size[cell])
-            cells.start[cell] = start
-            cells.size[cell] = size
-        cells.adds[cell] = 0
-
-
-@inner
-def _list_growth(cells: Cells, owners: Owners) -> int:
-    """Upper bound of the pool elements the owners' lists need for newly touched cells."""
-    total = 0
-    for i in range(cells.meta[TOUCHED]):
-        owner = cells.owner[cells.touched[i]]
-        if owner >= 0:
-            owners.adds[owner] += 1
-    for i in range(cells.meta[TOUCHED]):
-        owner = cells.owner[cells.touched[i]]
-        if owner >= 0 and owners.adds[owner] > 0:
-            wanted = owners.used[owner] + owners.adds[owner]
-            owners.adds[owner] = 0
-            if wanted > owners.size[owner]:
-                # A list that grows step by step leaves all its smaller chunks behind.
-                total += 2 * chunk_size(wanted)
-    return total
+def make_room(cells: Cells, members: Pool, cell: int) -> int:
+    """Gives a cell room for the machines that were announced to it; if there is none, tells how much is missing."""
+    needed = cells.used[cell] + cells.adds[cell]
+    if needed > cells.size[cell]:
+        size = chunk_size(needed)
+        if size > pool_room(members):
+            return size
+        start = take_chunk(members, size)
+        old = cells.start[cell]
+        for k in range(cells.used[cell]):
+            members.data[start + k] = members.data[old + k]
+        if cells.size[cell] > 0:
+            give_chunk(members, old, cells.size[cell])
+        cells.start[cell] = start
+        cells.size[cell] = size
+    cells.adds[cell] = 0
+    return 0
 
 
 @inner
 def mark_dirty(owners: Owners, owner: int, how: int) -> None:
     """Lists an owner as changed; `UNORDERED` is the stronger of the two."""
     if owners.dirty[owner] == 0:
-        owners.list[owners.meta[0]] = owner
-        owners.meta[0] += 1
+        owners.list[owners.meta[DIRTY]] = owner
+        owners.meta[DIRTY] += 1
+        owners.stirred[owner] = NO_MORE
     if owners.dirty[owner] < how:
         owners.dirty[owner] = how
-
-
-@kernel
-def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, heads: I4) -> int:
-    """Brings touched cells' smallest ids and their owners' orders up to date; `owners.list[:meta[0]]` are dirty.
-
-    If the lists' pool is too small nothing is done, and it tells what is missing.
-    """
-    missing = _list_growth(cells, owners)
-    if missing > pool_room(lists):
-        return missing
-    touched = cells.meta[TOUCHED]
-    for i in range(touched):
-        if i + 8 < touched:
-            ahead = cells.touched[i + 8]
-            prefetch(cells.flags, ahead)
-            prefetch(cells.count, ahead)
-            prefetch(cells.least, ahead)
-            prefetch(cells.owner, ahead)
-        cell = cells.touched[i]
-        cells.flags[cell] &= ~TOUCH & 0xFF
-        if cells.count[cell] > 0 and cells.least[cell] < 0:
-            find_least(cells, members, ids, cell)
-            cells.flags[cell] |= MOVED
-        owner = cells.owner[cell]
-        if owner < 0:
-            continue
-        flags = cells.flags[cell]
-        if cells.count[cell] > 0:
-            if not flags & LISTED:
-                cells.flags[cell] |= LISTED
-                _append(owners, lists, owner, cell)
-            mark_dirty(owners, owner, UNORDERED if flags & MOVED or not flags & LISTED else CHANGED)
-        else:
-            mark_dirty(owners, owner, UNORDERED)
-    dirty = owners.meta[0]
-    for i in range(dirty):
-        if i + 2 < dirty:
-            prefetch(lists.data, owners.start[owners.list[i + 2]])
-        if i + 1 < dirty:
-            ahead = owners.list[i + 1]
-            if owners.dirty[ahead] == UNORDERED:
-                for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead]):
-                    prefetch(cells.count, lists.data[k])
-                    prefetch(cells.flags, lists.data[k])
-        if owners.dirty[owners.list[i]] == UNORDERED:
-            _reorder(cells, owners, lists, ids, owners.list[i])
-    # Only now does no list name them any more.
-    for i in range(touched):
-        cell = cells.touched[i]
-        if cells.count[cell] == 0:
-            if cells.size[cell] > 0:
-                give_chunk(members, cells.start[cell], cells.size[cell])
-            if cells.state[cell] == CREATING:
-                _unlink(cells, heads, cell)
-            drop_cell(cells, cell)
-    cells.meta[TOUCHED] = 0
-    return 0
 
 
 @inner
@@ -390,21 +355,10 @@ def link(cells: Cells, heads: I4, cell: int) -> None:
     pair = cells.stamp[cell]
     first = heads[pair]
     cells.next[cell] = first
+    cells.prev[cell] = -1
     if first >= 0:
         cells.prev[first] = cell
     heads[pair] = cell
-
-
-@inner
-def _unlink(cells: Cells, heads: I4, cell: int) -> None:
-    before = cells.prev[cell]
-    after = cells.next[cell]
-    if before >= 0:
-        cells.next[before] = after
-    else:
-        heads[cells.stamp[cell]] = after
-    if after >= 0:
-        cells.prev[after] = before
 
 
 @inner
@@ -424,98 +378,3 @@ def join(cells: Cells, members: Pool, ids: Ids, cell: int, slot: int) -> int:
         cells.least[cell] = slot
         cells.flags[cell] |= MOVED
     return place
-
-
-@inner
-def find_least(cells: Cells, members: Pool, ids: Ids, cell: int) -> None:
-    start = cells.start[cell]
-    best = -1
-    for k in range(cells.ordered[cell]):
-        slot = members.data[start + k]
-        if slot >= 0:
-            best = slot
-            break
-    for k in range(cells.ordered[cell], cells.used[cell]):
-        slot = members.data[start + k]
-        if slot >= 0 and (best < 0 or id_less(ids, slot, best)):
-            best = slot
-    cells.least[cell] = best
-
-
-@inner
-def block_less(cells: Cells, ids: Ids, a: int, b: int) -> bool:
-    """Order of blocks within an owner: keep order, Creating order, Idle, Draining and price order of Speculative.
-
-    Creating cells carry price and worth 0, so their smallest ids decide; nothing but clusters' cells has a worth.
-    """
-    if cells.state[a] != cells.state[b]:
-        # 5 Configured, 4 Configuring, 2 Creating.
-        return bool(cells.state[a] > cells.state[b])
-    if cells.price[a] != cells.price[b]:
-        return bool(cells.price[a] < cells.price[b])
-    if cells.worth[a] != cells.worth[b]:
-        return bool(cells.worth[a] > cells.worth[b])
-    return id_less(ids, cells.least[a], cells.least[b])
-
-
-@inner
-def _sort_blocks(cells: Cells, ids: Ids, data: I4, count: int) -> None:
-    sort = sorting(0, count)
-    while asks(sort, data):
-        sort[ANSWER] = block_less(cells, ids, sort[LATER], sort[EARLIER])
-
-
-@inner
-def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> None:
-    if owners.used[owner] == owners.size[owner]:
-        size = chunk_size(owners.used[owner] + 1)
-        start = take_chunk(lists, size)
-        old = owners.start[owner]
-        for k in range(owners.used[owner]):
-            lists.data[start + k] = lists.data[old + k]
-        if owners.size[owner] > 0:
-            give_chunk(lists, old, owners.size[owner])
-        owners.start[owner] = start
-        owners.size[owner] = size
-    lists.data[owners.start[owner] + owners.used[owner]] = cell
-    owners.used[owner] += 1
-
-
-@inner
-def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
-    """Drops empty cells and merges those whose place changed back into the order."""
-    start = owners.start[owner]
-    kept = 0
-    moved = 0
-    used = owners.used[owner]
-    loose = np.empty(used, np.int32)
-    for k in range(used):
-        cell = lists.data[start + k]
-        if cells.count[cell] <= 0:
-            continue
-        if cells.flags[cell] & MOVED:
-            cells.flags[cell] &= ~MOVED & 0xFF
-            loose[moved] = cell
-            moved += 1
-        else:
-            lists.data[start + kept] = cell
-            kept += 1
-    owners.used[owner] = kept + moved
-    if moved == 0:
-        return
-    _sort_blocks(cells, ids, loose, moved)
-    end = kept
-    for b in range(moved - 1, -1, -1):
-        # Few move, so their places are looked for by halves; what comes after them steps back.
-        low = 0
-        high = end
-        while low < high:
-            middle = (low + high) // 2
-            if block_less(cells, ids, loose[b], lists.data[start + middle]):
-                high = middle
-            else:
-                low = middle + 1
-        for k in range(end - 1, low - 1, -1):
-            lists.data[start + k + b + 1] = lists.data[start + k]
-        lists.data[start + low + b] = loose[b]
-        end = low

@@ -41,7 +41,8 @@ from bigfleet.engine.fleet.placing import (
     rename,
     unplace,
 )
-from bigfleet.engine.kernels.columns import INT32, INT64, MANY, UINT8, given_back, grown, made, owned, room
+from bigfleet.engine.fleet.settling import settled
+from bigfleet.engine.kernels.columns import INT32, INT64, MANY, UINT8, given_back, grown, grown_rows, made, owned, room
 from bigfleet.engine.kernels.ids import USED, IdStore
 from bigfleet.engine.kernels.view import kept
 from bigfleet.model.resources import MAX_MACHINE_UNITS, Resources
@@ -69,10 +70,15 @@ class Fleet:
         self.ids = IdStore()
         self.cells = CellStore()
         self.units = UnitStore(self.cells)
-        self.v = made(Slots, 16)._replace(cell=np.full(16, -1, np.int32))
+        self.v = made(Slots, 16)
         self.clusters: list[str] = []
         self.cluster_index: dict[str, int] = {}
-        self._work = made(Work, 16)._replace(guess=np.zeros(AHEAD, np.int32), bad=np.zeros(len(REJECTIONS), np.int64))
+        self._work = made(Work, 16)._replace(
+            guess=np.zeros(AHEAD, np.int32),
+            home=np.zeros(AHEAD, np.int32),
+            goal=np.zeros(AHEAD, np.int32),
+            bad=np.zeros(len(REJECTIONS), np.int64),
+        )
         self._work.meta[NEXT_DUE] = NEVER
         self._batch = 0
         self._named: set[str] = set()
@@ -132,9 +138,9 @@ class Fleet:
     def _read(self, batch: MachineBatch) -> Records:
         """A batch as kernels read it; gives numbers to shapes, stamps and clusters that are new."""
         catalog = self.catalog
-        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shape)
-        stamps = _interned(batch.stamp, None, batch.stamps, self._intern_stamp)
-        clusters = _interned(batch.cluster, None, batch.clusters, self.intern_cluster)
+        shapes = _interned(batch.shape, batch.state, batch.shapes, catalog.intern_shapes)
+        stamps = _interned(batch.stamp, None, batch.stamps, lambda each: list(map(self._intern_stamp, each)))
+        clusters = _interned(batch.cluster, None, batch.clusters, lambda each: list(map(self.intern_cluster, each)))
         shape = owned(batch.shape, INT32)
         if len(stamps) and stamps.min() < NO_STAMP:
             shape, shapes = self._without(batch, stamps, shape, shapes)
@@ -285,7 +291,7 @@ class Fleet:
         if self._work.meta[ANY_CHANGE]:
             self._work.meta[ANY_CHANGE] = 0
             self.counted = self.catalog.machines_by_class()
-        self.cells.settle(self.ids.v, self.catalog.stamps.pair_head)
+        settled(self.cells, self.ids.v, self.catalog.stamps.pair_head)
 
     def validate(self) -> None:
         """Every machine is where its columns say, and classes count the machines they have."""
@@ -308,6 +314,7 @@ class Fleet:
                 assert members.data[int(cells.start[cell]) + place] == slot, f"{text} is not in its place"
                 assert cells.state[cell] == state, f"{text} is in a cell of another state"
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
+        self.cells.validate()
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
         assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"
@@ -319,10 +326,8 @@ class Fleet:
         if self._work.meta[TO_CLASS]:
             self._class_by_name(now)
         members = self.cells.members
-        missing = join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
-        if missing:
+        while missing := join_all(self.v, self.ids.v, self.cells.v, members.v, self._work):
             members.reserve(missing)
-            join_all(self.v, self.ids.v, self.cells.v, members.v, self._work)
 
     def _class_by_name(self, now: int) -> None:
         """Machines whose id live demand names are of a class of their own."""
@@ -339,11 +344,12 @@ class Fleet:
         self.ids.reserve(records, id_bytes)
         self.cells.reserve(records)
         if self.ids.capacity > len(self.v.state):
+            rows = grown_rows(self.v, self.ids.capacity)
             self.v = Slots(
-                *(
-                    grown(column, self.ids.capacity, -1 if name == "cell" else 0)
+                **{
+                    name: rows[name] if name in rows else grown(column, self.ids.capacity)
                     for name, column in self.v._asdict().items()
-                )
+                }
             )
         work = self._work
         timed, gone = int(work.meta[WAITING]) + records, int(work.meta[GONE]) + records
@@ -385,19 +391,23 @@ def in_range(stamp: Stamp) -> bool:
 
 
 def _interned(
-    column: NDArray[np.int32], state: NDArray[np.uint8] | None, table: Sequence[T], intern: Callable[[T], int]
+    column: NDArray[np.int32],
+    state: NDArray[np.uint8] | None,
+    table: Sequence[T],
+    intern: Callable[[list[T]], list[int]],
 ) -> NDArray[np.int32]:
     """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
     if not table:
         return _NOBODY
     if len(column) <= _FEW and len(table) <= _FEW:
-        used = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
-        return np.array([intern(each) if n in used else -1 for n, each in enumerate(table)], np.int32)
+        found = set(column.tolist() if state is None else compress(column.tolist(), state.tolist()))
+        used = [n for n in range(len(table)) if n in found]
+    else:
+        seen = np.zeros(len(table), np.uint8)
+        mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
+        used = np.nonzero(seen)[0].tolist()
     numbers = np.full(len(table), -1, np.int32)
-    seen = np.zeros(len(table), np.uint8)
-    mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
-    for index in np.nonzero(seen)[0].tolist():
-        numbers[index] = intern(table[index])
+    numbers[used] = intern([table[n] for n in used])
     return numbers
 
 

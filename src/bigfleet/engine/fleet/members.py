@@ -6,7 +6,7 @@ import numpy as np
 
 from bigfleet.engine.fleet.cells import Cells
 from bigfleet.engine.kernels.ids import Ids, id_less
-from bigfleet.engine.kernels.jit import I4, inner
+from bigfleet.engine.kernels.jit import I4, I4R, inner
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sort_by_key, sorting
 
@@ -15,7 +15,7 @@ _FEW = 64
 
 
 @inner
-def order_members(cells: Cells, members: Pool, ids: Ids, place: I4, cell: int) -> None:
+def order_members(cells: Cells, members: Pool, ids: Ids, place: I4R, cell: int) -> None:
     """Makes the cell's members one run in id order without holes; `place` is each slot's index in its cell."""
     count = cells.count[cell]
     if cells.ordered[cell] == count and cells.used[cell] == count:

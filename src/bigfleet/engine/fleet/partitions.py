@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.fleet.cells import (
+    ANY,
+    CONFIGURED,
     DRAINING,
     FIRST_UNIT,
     LISTED,
+    LONGEST,
     MOVED,
     TOUCHED,
     UNORDERED,
@@ -250,6 +253,7 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
     for owner in range(first, first + count):
         owners.used[owner] = 0
         owners.size[owner] = 0
+        owners.machines[owner] = 0
         owners.adds[owner] = 0
         owners.cluster[owner] = cluster
         owners.entry[owner] = 0
@@ -260,9 +264,12 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
         owners.choosy[owner] = 0
         owners.logged[owner] = 0
         owners.room[owner] = 0
+        owners.alike[owner] = -1
+        owners.unlogged[owner] = 0
         owners.excess[owner] = 0
         owners.configured[owner] = 0
         mark_dirty(owners, owner, UNORDERED)
+        owners.stirred[owner] = ANY
 
 
 @kernel
@@ -293,12 +300,16 @@ def move_cells(
         if owners.adds[owner] > 0:
             owners.size[owner] = chunk_size(owners.adds[owner])
             owners.start[owner] = take_chunk(lists, owners.size[owner])
+            owners.meta[LONGEST] = max(owners.meta[LONGEST], owners.size[owner])
             owners.adds[owner] = 0
     for i in range(total):
         cell = moving[i]
         owner = cells.owner[cell]
         lists.data[owners.start[owner] + owners.used[owner]] = cell
         owners.used[owner] += 1
+        owners.machines[owner] += cells.known[cell]
+        if cells.state[cell] == CONFIGURED:
+            owners.configured[owner] += cells.known[cell]
         cells.flags[cell] |= MOVED | LISTED
     # Cells made in this very batch are in no list yet.
     for i in range(cells.meta[TOUCHED]):

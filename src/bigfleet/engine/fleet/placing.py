@@ -14,6 +14,7 @@ from bigfleet.engine.fleet.cells import (
     DELETING,
     DRAINING,
     FAILED,
+    FREE,
     IDLE,
     OWNER_CREATING,
     OWNER_DRAINING,
@@ -22,20 +23,20 @@ from bigfleet.engine.fleet.cells import (
     OWNER_SPECULATIVE,
     SPECULATIVE,
     Cells,
-    append_room,
     cell_hash,
     find_cell,
-    growth,
     join,
     leave,
+    likely_cell,
     link,
     make_cell,
+    make_room,
     touch,
 )
 from bigfleet.engine.fleet.partitions import Units, unit_of_class
-from bigfleet.engine.kernels.ids import Ids, align_ids, forget_id, hash_bytes, intern_id
-from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel, prefetch, put
-from bigfleet.engine.kernels.pool import Pool, pool_room
+from bigfleet.engine.kernels.ids import SKIP, Ids, align_ids, forget_id, hash_bytes, intern_id, prefix_key
+from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, I8M, U1, U1R, inner, kernel, prefetch, put
+from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.view import View, view
 
 # Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`; kept for a move (P18).
@@ -48,22 +49,22 @@ _NO_ID, _REPEATED = -1, -2
 
 @view
 class Slots(View):
-    """One row per machine. `cell` is -1 without one; `seen` is the last batch that named the id; `excess_mark` the last
-    step that found it excess, 0 without."""
+    """One row per machine. `cell` is -1 without one (a row without a state may have any); `seen` is the last batch that
+    named the id; `excess_mark` the last step that found it excess, 0 without."""
 
-    state: U1
-    shape: I4
-    cluster: I4
-    stamp: I4
+    state: U1R
+    shape: I4R
+    cluster: I4R
+    stamp: I4R
     not_before: I8
     deadline: I8
     idle_since: I8
     excess_since: I8
     excess_mark: I4
-    cell: I4
-    place: I4
-    seen: I4
-    flags: U1
+    cell: I4R
+    place: I4R
+    seen: I4R
+    flags: U1R
 
 
 @view
@@ -86,8 +87,8 @@ class Keys(View):
 @view
 class Work(View):
     """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines,
-    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be, `bad`
-    counts bad ones by reason."""
+    ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be, `home`
+    the hash of their ids and `goal` that of the cell they go to, `bad` counts bad ones by reason."""
 
     slot: I4
     special: I4
@@ -95,6 +96,8 @@ class Work(View):
     gone: I4
     changed: I4
     guess: I4
+    home: I4
+    goal: I4
     bad: I8
     meta: I8
 
@@ -121,7 +124,7 @@ class Records(View):
 
 
 # Places in `Work.meta`.
-TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE, CHANGED = 0, 1, 2, 3, 4, 5, 6
+TO_JOIN, TO_CLASS, WAITING, NEXT_DUE, ANY_CHANGE, GONE, CHANGED, JOINED = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 @inner
@@ -165,7 +168,13 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
     cells.price[cell] = keys.price[cls]
     cells.worth[cell] = 0.0
     cells.group[cell] = 0
-    cells.idle_floor[cell] = 9223372036854775807
+    # The next ones to be made are probably those that went last.
+    ahead = cells.free[max(0, cells.meta[FREE] - 4)]
+    prefetch(cells.cls, ahead)
+    prefetch(cells.worth, ahead)
+    prefetch(cells.group, ahead)
+    if state == IDLE:
+        cells.idle_floor[cell] = 9223372036854775807
     if state == CONFIGURED or state == CONFIGURING:
         cells.worth[cell] = keys.binding_worth[stamp]
         cells.group[cell] = keys.binding_group[stamp]
@@ -243,32 +252,37 @@ def mark_used(column: I4, state: U1, seen: U1) -> None:
 
 @inner
 def _look_ahead(
-    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, guess: I4, records: Records, first: int, last: int
+    slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work: Work, records: Records, first: int, last: int
 ) -> None:
     """Asks for the memory some records need, step by step: one record after the other would wait for each line."""
     mask = len(ids.table) - 1
+    guess = work.guess
+    home = work.home
+    goal = work.goal
     for i in range(first, last):
         start = records.offsets[i]
-        at = hash_bytes(records.arena, start, records.offsets[i + 1] - start) & mask
-        guess[i - first] = at
-        prefetch(ids.table, at)
+        home[i - first] = hash_bytes(records.arena, start, records.offsets[i + 1] - start)
+        prefetch(ids.table, home[i - first] & mask)
     for i in range(first, last):
-        slot = ids.table[guess[i - first]]
+        slot = ids.table[home[i - first] & mask]
         guess[i - first] = slot
         if slot >= 0:
-            prefetch(ids.len, slot)
-            prefetch(ids.off, slot)
             prefetch(ids.key, slot)
-            prefetch(slots.seen, slot)
+    for i in range(first, last):
+        slot = guess[i - first]
+        if slot >= 0:
+            start = records.offsets[i]
+            size = records.offsets[i + 1] - start
+            if ids.key[slot] != prefix_key(records.arena, start, size, ids.meta[SKIP]):
+                # Another id is at home there; this one is probably next door.
+                slot = ids.table[(home[i - first] + 1) & mask]
+                guess[i - first] = slot
+        if slot >= 0:
+            prefetch(ids.key, slot)
+            prefetch(ids.len, slot)
             prefetch(slots.state, slot)
-            prefetch(slots.shape, slot)
-            prefetch(slots.cluster, slot)
-            prefetch(slots.stamp, slot)
             prefetch(slots.not_before, slot)
             prefetch(slots.deadline, slot)
-            prefetch(slots.cell, slot)
-            prefetch(slots.place, slot)
-            prefetch(slots.flags, slot)
             prefetch(slots.excess_since, slot)
             prefetch(slots.excess_mark, slot)
     table = len(cells.table) - 1
@@ -277,47 +291,33 @@ def _look_ahead(
         if slot >= 0:
             prefetch(ids.arena, ids.off[slot])
             _fetch_cell(cells, slots.cell[slot])
-        if _is_bound(records, i):
-            prefetch(cells.table, _bound_hash(keys, records, i) & table)
+        goal[i - first] = _goal(keys, records, i)
+        if goal[i - first] >= 0:
+            prefetch(cells.table, goal[i - first] & table)
     for i in range(first, last):
         slot = guess[i - first]
         if slot >= 0 and slots.cell[slot] >= 0:
             prefetch(members.data, cells.start[slots.cell[slot]] + slots.place[slot])
-        if _is_bound(records, i):
-            _fetch_cell(cells, cells.table[_bound_hash(keys, records, i) & table])
+            prefetch(keys.count, cells.cls[slots.cell[slot]] * keys.count.shape[1])
+        if goal[i - first] >= 0:
+            _fetch_cell(cells, likely_cell(cells, goal[i - first]))
 
 
 @inner
-def _is_bound(records: Records, i: int) -> bool:
+def _goal(keys: Keys, records: Records, i: int) -> int:
+    """The hash of the cell a bound machine goes to, -1 for others."""
     state = records.state[i]
-    return (state == CONFIGURED or state == CONFIGURING) and records.cluster[i] >= 0
-
-
-@inner
-def _bound_hash(keys: Keys, records: Records, i: int) -> int:
-    """Where the cell of a record that names a cluster would be found."""
+    if (state != CONFIGURED and state != CONFIGURING) or records.cluster[i] < 0:
+        return -1
     cls = keys.shape_class[records.shapes[records.shape[i]]]
     binding = keys.stamp_binding[_stamp_of(records, i)]
-    return cell_hash(cls, records.state[i], 0, records.clusters[records.cluster[i]], binding)
+    return cell_hash(cls, state, 0, records.clusters[records.cluster[i]], binding)
 
 
 @inner
 def _fetch_cell(cells: Cells, cell: int) -> None:
     if cell >= 0:
         prefetch(cells.cls, cell)
-        prefetch(cells.state, cell)
-        prefetch(cells.cluster, cell)
-        prefetch(cells.stamp, cell)
-        prefetch(cells.held, cell)
-        prefetch(cells.flags, cell)
-        prefetch(cells.start, cell)
-        prefetch(cells.count, cell)
-        prefetch(cells.used, cell)
-        prefetch(cells.ordered, cell)
-        prefetch(cells.least, cell)
-        prefetch(cells.adds, cell)
-        prefetch(cells.size, cell)
-        prefetch(cells.owner, cell)
 
 
 @kernel
@@ -331,8 +331,8 @@ def place_records(
     align_ids(ids, records.arena, records.offsets, first, last)
     for i in range(first, last):
         if (i - first) % AHEAD == 0:
-            _look_ahead(slots, ids, cells, members, keys, work.guess, records, i, min(last, i + AHEAD))
-        slot = _slot_of(slots, ids, work, records, i, batch)
+            _look_ahead(slots, ids, cells, members, keys, work, records, i, min(last, i + AHEAD))
+        slot = _slot_of(slots, ids, work, records, i, work.home[(i - first) % AHEAD], batch)
         problem = _problem(keys, records, i, slot)
         if problem != 0:
             work.bad[problem] += 1
@@ -355,17 +355,18 @@ def place_records(
 
 
 @inner
-def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, batch: int) -> int:
+def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, home: int, batch: int) -> int:
     """The slot of the id of a record, or why it has none."""
     start = records.offsets[i]
     size = records.offsets[i + 1] - start
     if size == 0:
         return _NO_ID
-    slot = intern_id(ids, records.arena, start, size)
+    slot = intern_id(ids, records.arena, start, size, home)
     if slots.seen[slot] == batch:
         return _REPEATED
     slots.seen[slot] = batch
     if slots.state[slot] == 0:
+        slots.cell[slot] = -1
         # Perhaps an id that names no machine: judged when the whole batch is in.
         _note_gone(work, slot)
     return slot
@@ -529,7 +530,7 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
     work.meta[TO_JOIN] = 0
     if len(text) == 0:
         return -1
-    slot = intern_id(ids, text, 0, len(text))
+    slot = intern_id(ids, text, 0, len(text), hash_bytes(text, 0, len(text)))
     if slots.state[slot] != 0:
         _take_out(slots, cells, members, keys, slot)
     elif not named:
@@ -548,26 +549,25 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
 
 @kernel
 def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> int:
-    """Carries out what was announced; if the pool is too small nothing is done, and it tells what is missing."""
-    missing = growth(cells)
-    if missing > pool_room(members):
-        return missing
-    append_room(cells, members)
+    """Carries out what was announced; if the pool is too small it tells what is missing, and is to be called again."""
     joining = work.meta[TO_JOIN]
-    for i in range(joining):
+    for i in range(work.meta[JOINED], joining):
         if i + 16 < joining:
             cell = slots.cell[work.slot[i + 16]]
             prefetch(cells.used, cell)
-            prefetch(cells.start, cell)
-            prefetch(cells.least, cell)
-            prefetch(cells.ordered, cell)
-            prefetch(cells.count, cell)
             prefetch(ids.key, work.slot[i + 16])
         if i + 8 < joining:
             cell = slots.cell[work.slot[i + 8]]
             prefetch(members.data, cells.start[cell] + cells.used[cell])
             prefetch(ids.key, cells.least[cell])
         slot = work.slot[i]
-        slots.place[slot] = join(cells, members, ids, slots.cell[slot], slot)
+        cell = slots.cell[slot]
+        if cells.adds[cell] > 0:
+            missing = make_room(cells, members, cell)
+            if missing > 0:
+                work.meta[JOINED] = i
+                return missing
+        slots.place[slot] = join(cells, members, ids, cell, slot)
     work.meta[TO_JOIN] = 0
+    work.meta[JOINED] = 0
     return 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.catalog.published import Published
 from bigfleet.engine.decide.world import World
+from bigfleet.engine.fleet.cells import CONFIGURED
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.giving_back.other_room import FreeBlocks, Options, find_rooms, rooms, weigh_moves
 from bigfleet.engine.giving_back.weighing import (
@@ -78,7 +79,9 @@ class Consolidation:
         self._mask_of = np.zeros(len(nodes.loads.refs), np.int32)
         self._looked_at = np.zeros(len(nodes.loads.refs), np.int32)
         self._passes = 0
-        self._rules = WeighRules(now, placement.settle_ns, placement.closing_ns, self._pods)
+        bought = (published.owned[: catalog.class_count] == 0) & (w.k.price[: catalog.class_count] > 0.0)
+        serving = bool((w.k.count[: catalog.class_count][bought, CONFIGURED] > 0).any())
+        self._rules = WeighRules(now, placement.settle_ns, placement.closing_ns, self._pods, serving)
 
     def run(
         self, cluster: int, *, acquire: bool, configured: int, recent: int, evictions: int, shut: Sequence[int]

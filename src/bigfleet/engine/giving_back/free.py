@@ -12,7 +12,7 @@ from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.fleet.members import order_members
 from bigfleet.engine.giving_back.other_room import FreeBlocks
 from bigfleet.engine.kernels.ids import Ids
-from bigfleet.engine.kernels.jit import I4, kernel
+from bigfleet.engine.kernels.jit import I4R, kernel
 from bigfleet.engine.kernels.pool import Pool
 
 
@@ -66,7 +66,7 @@ class FreePool:
 
 
 @kernel
-def order_cell(cells: Cells, members: Pool, ids: Ids, place: I4, cell: int) -> None:
+def order_cell(cells: Cells, members: Pool, ids: Ids, place: I4R, cell: int) -> None:
     order_members(cells, members, ids, place, cell)
 
 

@@ -178,6 +178,7 @@ def _gather(
         other = nodes[at]
         if (
             at != first
+            and w.owned[other] == 0
             and _fits(used, at, blocks, b, limit, together)
             and allows(a, w.mask[other], cls)
             and a.apart[w.mask[other]] == 0

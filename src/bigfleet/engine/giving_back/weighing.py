@@ -12,14 +12,14 @@ import numpy as np
 
 from bigfleet.engine.catalog.classes import Classes
 from bigfleet.engine.catalog.published import Published
-from bigfleet.engine.fleet.cells import CONFIGURED, Cells
+from bigfleet.engine.fleet.cells import CONFIGURED, IDLE, Cells
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, U1, inner, kernel
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.nodes.loads import Loads
-from bigfleet.engine.nodes.reports import EMPTY, READY, STAYS, Reports, is_seen
+from bigfleet.engine.nodes.reports import EMPTY, READY, REMOVABLE, STAYS, Reports, is_seen
 from bigfleet.engine.nodes.sessions import NEVER, Sessions
 
 # Instead of a row of bits: pods that may not move.
@@ -30,12 +30,14 @@ WORD = 64
 
 
 class WeighRules(NamedTuple):
-    """The instant, how long a node settles, how long one closes before it is moved; the column of `pods`."""
+    """The instant, how long a node settles, how long one closes before it is moved; the column of `pods`; whether some
+    machine of the fleet that is not owned serves a cluster."""
 
     now: int
     settle: int
     closing: int
     pods: int
+    bought: bool
 
 
 @view
@@ -57,12 +59,13 @@ class Allowed(View):
 @view
 class Weighed(View):
     """Nodes of one cluster: `open` ones that may be closed, `closed` ones that may be moved, as places of the columns,
-    worst first."""
+    worst first. What is `owned` gives way to room that is there, never to another machine."""
 
     row: I4
     ratio: F8
     cost: F8
     mask: I4
+    owned: U1
     open: I4
     closed: I4
     meta: I8
@@ -97,6 +100,7 @@ def weigh(
                         w.cost[at] = k.price[cls] + _times(k.risk[cls], r.interruption[row])
                         w.ratio[at] = carried / w.cost[at]
                         w.mask[at] = mask
+                        w.owned[at] = pub.owned[cls]
                         if closing:
                             w.closed[w.meta[CLOSED]] = at
                             w.meta[CLOSED] += 1
@@ -126,7 +130,9 @@ def _takes_part(
     rules: WeighRules,
 ) -> bool:  # fmt: skip
     flags = r.flags[row]
-    if not flags & READY or flags & (EMPTY | STAYS) or r.marks[row] != 0 or pub.owned[cls] != 0 or k.price[cls] <= 0.0:
+    if not flags & READY or flags & (EMPTY | STAYS) or r.marks[row] != 0 or k.price[cls] <= 0.0:
+        return False
+    if pub.owned[cls] != 0 and (not flags & REMOVABLE or not rules.bought or k.count[cls, IDLE] > 0):
         return False
     if closing:
         return bool(rules.now - r.closing[row] >= rules.closing)

@@ -16,13 +16,15 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from bigfleet.engine.kernels.rows import in_rows, memory_of, row_length
+
 A = TypeVar("A", bound=NDArray[Any])
 V = TypeVar("V")
 
 # A list of fewer elements is not worth giving back.
 MANY = 65536
 # Bytes from which on a column is mapped by itself, and from which on it is worth large pages; bytes moved at a time.
-_LARGE, _HUGE, _PIECE = 1 << 17, 1 << 22, 1 << 16
+_LARGE, _HUGE, _PIECE = 1 << 17, 1 << 24, 1 << 16
 _MAPS = hasattr(mmap, "MAP_ANONYMOUS")
 UINT8, INT32, INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 
@@ -105,16 +107,23 @@ def appended(column: A, used: int, more: Sequence[int] | NDArray[np.int64]) -> A
 
 def made(kind: type[V], size: int, **widths: int) -> V:
     """Zeroed columns of a store, as its annotations say; matrices are one wide unless told."""
+    rows = in_rows(kind, zeros(size * row_length(kind), UINT8))
     columns = [
-        zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
+        rows[name] if name in rows else zeros(size if dimensions == 1 else (size, widths.get(name, 1)), element)
         for name, element, dimensions in _annotated(kind)  # type: ignore[arg-type]  # a class is hashable
     ]
     return kind(*columns)
+
+
+def grown_rows(store: V, size: int) -> dict[str, NDArray[Any]]:
+    """The columns of a store's rows with room for `size` of them; the new ones hold zeros."""
+    kind = type(store)
+    return in_rows(kind, grown(memory_of(store), size * row_length(kind)))
 
 
 @cache
 def _annotated(kind: type[Any]) -> tuple[tuple[str, np.dtype[Any], int], ...]:
     """Name, element and dimensions of each column; evaluating annotations costs more than making the columns."""
     hints = get_type_hints(kind, include_extras=True)
-    declared = ((name, *get_args(hint)[1:]) for name, hint in hints.items())
+    declared = ((name, *get_args(hint)[1:3]) for name, hint in hints.items())
     return tuple((name, np.dtype(element), dimensions) for name, element, dimensions in declared)

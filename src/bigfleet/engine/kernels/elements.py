@@ -18,8 +18,9 @@ from numba.np.arrayobj import array_len, getitem_array_tuple, getitem_arraynd_in
 
 _Lowering = Callable[[Any, Any, Any, Any], Any]
 _lower: Callable[..., Callable[[_Lowering], _Lowering]] = lower_builtin
+_BYTES = ir.IntType(8).as_pointer()
 # Places in Numba's arrays.
-_DATA, _SHAPE = 4, 5
+_DATA, _SHAPE, _STRIDES = 4, 5, 6
 
 
 @_lower(operator.getitem, types.Array, types.Integer)
@@ -63,7 +64,7 @@ def _is_plain(context: Any, column: Any, kinds: tuple[Any, ...]) -> bool:
     """Whether numbers in memory are addressed by an index each."""
     return (
         not context.enable_boundscheck
-        and column.layout == "C"
+        and (column.layout == "C" or column.ndim == 1)
         and column.aligned
         and column.ndim == len(kinds)
         and isinstance(column.dtype, types.Integer | types.Float)
@@ -80,4 +81,13 @@ def _address(context: Any, builder: Any, column: Any, array: Any, kinds: tuple[A
             before = builder.icmp_signed("<", at, ir.Constant(at.type, 0))
             at = builder.select(before, builder.add(at, extent), at)
         place = at if place is None else builder.add(builder.mul(place, extent), at)
-    return builder.gep(builder.extract_value(array, _DATA), [place])
+    return element_address(builder, column, array, place)
+
+
+def element_address(builder: Any, column: Any, array: Any, place: Any) -> Any:
+    """Where an element is: in a column one behind the other, or each in its row (`rows`)."""
+    data = builder.extract_value(array, _DATA)
+    if column.layout == "C":
+        return builder.gep(data, [place])
+    bytes_away = builder.mul(place, builder.extract_value(array, (_STRIDES, 0)))
+    return builder.bitcast(builder.gep(builder.bitcast(data, _BYTES), [bytes_away]), data.type)

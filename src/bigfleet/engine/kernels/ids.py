@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigfleet.engine.kernels.columns import grown, made, room
-from bigfleet.engine.kernels.jit import I4, I8, U1, eight, inner, kernel
+from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
+from bigfleet.engine.kernels.jit import I4, I8, I8R, U1, eight, inner, kernel
+from bigfleet.engine.kernels.rows import copied_rows
 from bigfleet.engine.kernels.view import View, view
 
 # Places in `meta`.
@@ -24,9 +25,9 @@ class Ids(View):
     """Slot columns `off`, `len`, `key`; `table` maps hashes to slots; `free` is a stack of slots."""
 
     arena: U1
-    off: I8
+    off: I8R
     len: I4
-    key: I8
+    key: I8R
     table: I4
     free: I4
     meta: I8
@@ -50,13 +51,14 @@ class IdStore:
         if slots > len(v.off):
             slots = room(len(v.off), slots)
             v = v._replace(
-                off=grown(v.off, slots), len=grown(v.len, slots), key=grown(v.key, slots),
+                **grown_rows(v, slots),
+                len=grown(v.len, slots),
                 free=grown(v.free, slots, used=meta[FREE]),
-            )  # fmt: skip
+            )
         if meta[BYTES] + id_bytes > len(v.arena):
             v = _packed(v, id_bytes)
             v = v._replace(arena=grown(v.arena, room(len(v.arena), int(v.meta[BYTES]) + id_bytes)))
-        if (meta[LIVE] + meta[GRAVES] + records) * 3 > len(v.table) * 2:
+        if (meta[LIVE] + meta[GRAVES] + records) * 4 > len(v.table) * 3:
             size = 64
             while size * 2 < (meta[LIVE] + records) * 4:
                 size *= 2
@@ -90,7 +92,7 @@ def _packed(v: Ids, id_bytes: int) -> Ids:
     alive = int(sizes[sizes > 0].sum())
     if 2 * alive > int(v.meta[BYTES]):
         return v
-    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), off=v.off.copy())
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), len=v.len.copy(), **copied_rows(v))
     pack(v, packed)
     return packed
 
@@ -109,11 +111,26 @@ def pack(old: Ids, new: Ids) -> None:
 
 @inner
 def hash_bytes(arena: U1, start: int, size: int) -> int:
+    """Eight bytes at a time, the last eight once more if need be. Stays below 2**63, where plain Python has no end."""
     value = 5381
-    for i in range(start, start + size):
-        value = ((value ^ int(arena[i])) * 16777619) & 0x7FFFFFFFFF
-        value = (value ^ (value >> 17)) & 0x7FFFFFFF
+    if size < 8:
+        for i in range(start, start + size):
+            value = _stirred(value ^ int(arena[i]))
+        return value
+    at = start
+    while at < start + size:
+        word = eight(arena, min(at, start + size - 8))
+        value = _stirred(value ^ (word & 0x7FFFFFFF))
+        value = _stirred(value ^ ((word >> 31) & 0x1FFFFFFFF))
+        at += 8
     return value
+
+
+@inner
+def _stirred(value: int) -> int:
+    """A number below 2**31 that every bit of one below 2**33 has a say in."""
+    value = value * 668265263
+    return (value ^ (value >> 31)) & 0x7FFFFFFF
 
 
 @inner
@@ -154,11 +171,15 @@ def id_less(ids: Ids, a: int, b: int) -> bool:
 
 
 @inner
-def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
-    if ids.len[slot] != size:
+def _same_id(ids: Ids, slot: int, key: int, arena: U1, start: int, size: int) -> bool:
+    """Whether a slot's id is this one, whose key is known: that of another is nearly always another."""
+    if ids.key[slot] != key or ids.len[slot] != size:
         return False
     base = ids.off[slot]
-    for i in range(size):
+    same = 0
+    while same + 8 <= size and eight(ids.arena, base + same) == eight(arena, start + same):
+        same += 8
+    for i in range(same, size):
         if ids.arena[base + i] != arena[start + i]:
             return False
     return True
@@ -167,27 +188,29 @@ def _same_id(ids: Ids, slot: int, arena: U1, start: int, size: int) -> bool:
 @inner
 def find_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     mask = len(ids.table) - 1
+    key = prefix_key(arena, start, size, ids.meta[SKIP])
     at = hash_bytes(arena, start, size) & mask
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
-        if slot >= 0 and _same_id(ids, slot, arena, start, size):
+        if slot >= 0 and _same_id(ids, slot, key, arena, start, size):
             return slot
         at = (at + 1) & mask
     return -1
 
 
 @inner
-def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
-    """The slot of an id, made if it is new; room must have been reserved."""
+def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int) -> int:
+    """The slot of an id, made if it is new; room must have been reserved. `home` is its hash."""
     mask = len(ids.table) - 1
-    at = hash_bytes(arena, start, size) & mask
+    at = home & mask
+    key = prefix_key(arena, start, size, ids.meta[SKIP])
     grave = -1
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
         if slot == _GRAVE:
             if grave < 0:
                 grave = at
-        elif _same_id(ids, slot, arena, start, size):
+        elif _same_id(ids, slot, key, arena, start, size):
             return slot
         at = (at + 1) & mask
     if grave >= 0:
@@ -205,7 +228,7 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     ids.meta[BYTES] += size
     ids.off[slot] = base
     ids.len[slot] = size
-    ids.key[slot] = prefix_key(ids.arena, base, size, ids.meta[SKIP])
+    ids.key[slot] = key
     ids.table[at] = slot
     ids.meta[LIVE] += 1
     return slot

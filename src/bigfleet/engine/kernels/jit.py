@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from llvmlite import ir
 from numba.core import cgutils, config, types
@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.kernels.cache import KernelStore
 from bigfleet.engine.kernels.compiling import compile_piece, kernel_dispatcher, piece_dispatcher
-from bigfleet.engine.kernels.view import ELEMENTS, View, ViewType
+from bigfleet.engine.kernels.elements import element_address
+from bigfleet.engine.kernels.rows import ROW
+from bigfleet.engine.kernels.view import View, ViewType, column_type
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +36,11 @@ F8 = Annotated[NDArray[Any], "f8", 1]
 U1M = Annotated[NDArray[Any], "u1", 2]
 I4M = Annotated[NDArray[Any], "i4", 2]
 I8M = Annotated[NDArray[Any], "i8", 2]
+# Columns that lie in rows: those of one place share a cache line.
+U1R = Annotated[NDArray[Any], "u1", 1, ROW]
+I4R = Annotated[NDArray[Any], "i4", 1, ROW]
+I8R = Annotated[NDArray[Any], "i8", 1, ROW]
+F8R = Annotated[NDArray[Any], "f8", 1, ROW]
 
 _SCALARS = {int: types.int64, float: types.float64, bool: types.boolean, type(None): types.none}
 
@@ -97,11 +104,11 @@ else:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, args[0])
             place = context.cast(builder, args[1], signature.args[1], types.intp)
-            pointer = builder.bitcast(builder.gep(array.data, [place]), cgutils.voidptr_t)
+            pointer = element_address(builder, signature.args[0], array._getvalue(), place)
             word = ir.IntType(32)
             kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
             hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-            builder.call(hint, [pointer, word(0), word(3), word(1)])
+            builder.call(hint, [builder.bitcast(pointer, cgutils.voidptr_t), word(0), word(3), word(1)])
             return context.get_dummy_value()
 
         return types.none(column, at), generate
@@ -238,8 +245,7 @@ def numba_type(hint: Any) -> Any:
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is Annotated:
-        _, element, dimensions = get_args(hint)
-        return types.Array(ELEMENTS[element], dimensions, "C")
+        return column_type(hint)
     if issubclass(hint, View):
         return ViewType(hint)
     fields = get_type_hints(hint, include_extras=True)

@@ -22,6 +22,8 @@ from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, register_model, unbox
 
+from bigfleet.engine.kernels.rows import ROW, places
+
 ELEMENTS = {"u1": types.uint8, "i4": types.int32, "i8": types.int64, "f8": types.float64}
 _WORDS = 3  # address and two extents per column
 
@@ -86,6 +88,8 @@ class _Column(NamedTuple):
     is_view: bool
     dtype: Any
     dimensions: int
+    # Bytes from one place to the next where columns lie in rows, else 0.
+    row: int = 0
 
 
 def _viewed(cls: type[W], columns: dict[str, Any], table: array[int]) -> W:
@@ -99,7 +103,8 @@ def _words(column: _Column, value: Any) -> tuple[int, int, int]:
     if column.is_view:
         return int(value), 0, 0
     shape = value.shape
-    if value.dtype != column.dtype or len(shape) != column.dimensions or not value.flags.c_contiguous:
+    lies = value.strides == (column.row,) if column.row else value.flags.c_contiguous
+    if value.dtype != column.dtype or len(shape) != column.dimensions or not lies:
         raise TypeError(
             f"column {column.name} is {value.dtype} {value.shape}, not {column.dtype} {column.dimensions}-d"
         )
@@ -107,7 +112,7 @@ def _words(column: _Column, value: Any) -> tuple[int, int, int]:
         # A fifth of what asking the array itself costs, and a step makes hundreds of columns.
         address = addressof(c_char.from_buffer(value))
     except (TypeError, ValueError):
-        # Nothing in it, or nobody may write to it.
+        # Nothing in it, nobody may write to it, or it lies in rows.
         address = value.__array_interface__["data"][0]
     return (address, shape[0], 0) if len(shape) == 1 else (address, *shape)
 
@@ -118,13 +123,20 @@ _COLUMNS: dict[type, tuple[_Column, ...]] = {}
 def _columns(view_class: type) -> tuple[_Column, ...]:
     found = _COLUMNS.get(view_class)
     if found is None:
+        rows = places(view_class)
         found = _COLUMNS[view_class] = tuple(
             _Column(name, True, None, 0)
             if isinstance(hint, ViewType)
-            else _Column(name, False, np.dtype(str(hint.dtype)), hint.ndim)
+            else _Column(name, False, np.dtype(str(hint.dtype)), hint.ndim, rows[name][2] if name in rows else 0)
             for name, hint in _hints(view_class).items()
         )
     return found
+
+
+def column_type(hint: Any) -> Any:
+    """The Numba type of an annotated column."""
+    _, element, dimensions, *layout = get_args(hint)
+    return types.Array(ELEMENTS[element], dimensions, "A" if ROW in layout else "C")
 
 
 class ViewType(types.Type):
@@ -153,8 +165,7 @@ def _hints(view_class: type) -> dict[str, Any]:
             if isinstance(hint, type) and issubclass(hint, View):
                 found[each.name] = ViewType(hint)
             else:
-                _, element, dimensions = get_args(hint)
-                found[each.name] = types.Array(ELEMENTS[element], dimensions, "C")
+                found[each.name] = column_type(hint)
         # Known to others only when it is whole: several engines may begin at once, each in its thread.
         _HINTS[view_class] = found
     return found
@@ -224,7 +235,11 @@ def _look_up(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any
         return builder.inttoptr(word(0), cgutils.voidptr_t)
     item = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     shape = [word(1 + d) for d in range(kind.ndim)]
-    strides = [item] if kind.ndim == 1 else [builder.mul(shape[1], item), item]
+    if kind.layout == "A":
+        # A constant of the compiled kernel.
+        strides = [context.get_constant(types.intp, places(typ.view_class)[attr][2])]
+    else:
+        strides = [item] if kind.ndim == 1 else [builder.mul(shape[1], item), item]
     items = shape[0] if kind.ndim == 1 else builder.mul(shape[0], shape[1])
     data = builder.inttoptr(word(0), context.get_data_type(kind.dtype).as_pointer())
     # Built by hand in the layout of Numba's arrays, without memory. No owner: who calls the kernel keeps arrays alive.

@@ -14,7 +14,7 @@ from bigfleet.engine.batches import Conditions
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.fleet.cells import IDLE
 from bigfleet.engine.fleet.members import order_members
-from bigfleet.engine.kernels.jit import I4, U1, kernel
+from bigfleet.engine.kernels.jit import I4, I4R, U1, kernel
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.policy import Policy, drain_grace_seconds
 from bigfleet.engine.results import Action, ActionKind, Disposition, NeedKey, Reason
@@ -278,7 +278,7 @@ def shares(wanted: tuple[int, int, int], most: int) -> tuple[int, int, int]:
 
 
 @kernel
-def bindings(w: World, members: Pool, place: I4, kind: U1, slot: I4, entry: I4, cluster: I4) -> None:
+def bindings(w: World, members: Pool, place: I4R, kind: U1, slot: I4, entry: I4, cluster: I4) -> None:
     """Machines of the acquisitions: per entry Bootstraps in the order taken, then Provisions."""
     at = 0
     first = 0

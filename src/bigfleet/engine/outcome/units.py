@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.counted.belief import value_of
 from bigfleet.engine.counted.book import HOST
-from bigfleet.engine.counted.standing import seen_left
 from bigfleet.engine.demand.rows import GANG, PARKED, SPREAD
 from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
 from bigfleet.engine.results import Supply, UnitParts, UnmetReason
@@ -67,6 +66,15 @@ class UnitOutcome:
             int(q.part[k]): (int(q.coming[k]), int(q.until[k]), int(q.acquired[k]), int(q.awaiting[k]))
             for k in range(first, first + n)
         }
+
+    def tokens(self, entry: int) -> frozenset[str]:
+        """What no two units of a row may bring to one node; none for gangs, whose parts may differ in it."""
+        w = self.needs.current
+        if int(w.e.kind[entry]) == GANG:
+            return frozenset()
+        cluster = int(w.e.cluster[entry])
+        place = int(w.parts.row[w.e.part[entry]]) - int(w.c.start[cluster])
+        return self.demand.sparse(self.needs.clusters[cluster]).tokens.get(place, frozenset())
 
     def _parts(self, entry: int) -> range:
         w = self.needs.current
@@ -155,8 +163,10 @@ class UnitOutcome:
             self.standing.backed_off(cluster, offer, key)
             for offer in np.unique(w.k.offer[: catalog.class_count][free]).tolist()
         )
-        if shut or (supply.held[usable] > 0).any():
+        if (supply.held[usable] > 0).any():
             return UnmetReason.SUPPLY_BACKED_OFF
+        if shut:
+            return UnmetReason.DID_NOT_HELP
         unclaimed = usable & (supply.unclaimed > 0)
         if self.too_risky(entry, unclaimed):
             return UnmetReason.RISK_TOO_HIGH
@@ -165,7 +175,8 @@ class UnitOutcome:
             return UnmetReason.SPREAD_UNSATISFIABLE
         wanted = w.parts.rest[int(w.e.part[entry]) : int(w.e.part[entry]) + int(w.e.parts[entry])].sum(axis=0)
         left = np.zeros(len(wanted), np.int64)
-        seen_left(w, self.step.book, self.nodes.r, self.nodes.s, entry, left)
+        if self.step.seen_left(w, self.nodes, entry, self.turn(entry), left):
+            return UnmetReason.EXCLUSIVE
         return UnmetReason.FRAGMENTATION if (left >= wanted).all() else UnmetReason.PRIORITY_STARVED
 
     def too_risky(self, entry: int, classes: NDArray[np.bool_]) -> bool:

@@ -1,9 +1,10 @@
-"""What we write on Nodes: cordon and drain, closing, levels of fill, for whom a new one is kept. One writer per node,
-from what it should show.
+"""What we write on Nodes: cordon and drain, closing, levels of fill, for whom a new one is kept, its proportion of
+memory to cores. One writer per node, from what it should show.
 
 Everything is on the Node itself, so that a restarted operator finds it again: the drain as an annotation, closing as an
 annotation and a soft taint, levels as soft taints, keeping as an annotation and a hard taint. Whatever others wrote
-there stays.
+there stays. A node's proportion is a label, which pods of the same proportion may prefer; not on nodes with devices,
+which are spared, and not while the node is closing: nobody is to be drawn to those.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from bigfleet.crd.upcoming_node import Taint
-from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL
+from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL, MEMORY_PER_CORE_LABEL
+from bigfleet.model.proportion import proportion
+from bigfleet.model.quantity import parse_quantity
 from bigfleet.model.resources import is_device
 from bigfleet.operator.core.drains import ResumedDrain
 from bigfleet.operator.core.events import DrainCause
@@ -57,11 +60,22 @@ class NodeMarks:
         self.work.add(node)
 
     def identify(self, node: str, machine: str) -> None:
-        """Write the machine's id where the node's label cannot hold it."""
+        """One of ours. Write the machine's id where the node's label cannot hold it."""
         shown = self._nodes[node].metadata
+        if shown.labels.get(MEMORY_PER_CORE_LABEL) != self._proportion(node):
+            self.work.add(node)
         if shown.labels.get(MACHINE_ID_LABEL) != machine != shown.annotations.get(MACHINE_ID_ANNOTATION):
             self._machines[node] = machine
             self.work.add(node)
+
+    def _proportion(self, name: str) -> str | None:
+        """The proportion the node should show, if any."""
+        node = self._nodes[name]
+        allocatable = node.status.allocatable
+        if self._closing.get(name, closing_since(node)) or any(map(is_device, allocatable)):
+            return None
+        cores, memory = (float(parse_quantity(str(allocatable.get(each, 0))).to_float()) for each in ("cpu", "memory"))
+        return proportion(cores, memory / 2**30) or None
 
     def close(self, node: str, since: int) -> None:
         """Closing since then; 0 opens it again."""
@@ -130,9 +144,12 @@ class NodeMarks:
         taints = self._taints(name, node, bool(since), bool(kept))
         if taints != node.spec.taints:
             spec["taints"] = [msgspec.to_builtins(taint) for taint in taints]
-        if not annotations and not spec:
-            return None
         metadata: dict[str, object] = {}
+        shape = self._proportion(name)
+        if node.metadata.labels.get(MEMORY_PER_CORE_LABEL) != shape:
+            metadata["labels"] = {MEMORY_PER_CORE_LABEL: shape}
+        if not annotations and not spec and not metadata:
+            return None
         if annotations:
             metadata["annotations"] = annotations
         if "taints" in spec:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bigfleet.engine.batches import Shape
+from bigfleet.engine.placement import RestKind
 from bigfleet.engine.results import Action, NeedKey, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.penalty import MICRO
@@ -35,7 +36,7 @@ from bigfleet.shard.core.published import ClusterView, MachineView, ProviderHeal
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.shortage_probe import Line, probe_lines
-from bigfleet.shard.core.state.backoff import breakers
+from bigfleet.shard.core.state.backoff import breakers, kind_of
 from bigfleet.shard.core.state.counts import FreeKind, free_kind
 from bigfleet.shard.core.state.fleet import Record
 from bigfleet.shard.core.state.operations import Operation
@@ -181,6 +182,31 @@ class ReadModel:
         """What a need asks for in total."""
         known = self.demand.clusters.get(key.cluster)
         return (known.aggregate(key) if known is not None else None) or Resources.ZERO
+
+    def exclusive(self, key: NeedKey) -> list[str]:
+        """Tokens of a need, of which a node carries each at most once."""
+        return self.demand.exclusive(key)
+
+    def away_since(self, cluster: str) -> int:
+        """Since when the cluster's operator is not connected; 0 while it is."""
+        return self.demand.away_since(cluster)
+
+    def resting_kinds(self, key: NeedKey) -> list[tuple[Shape, int, str]]:
+        """Free kinds that came for a need and did not help: until when each is left alone, and why."""
+        resting = self.placement.backoffs.resting(key)
+        found = {kind_of(shape): shape for shape in self.free_shapes()} if resting else {}
+        return [(shape, *resting[kind]) for kind, shape in found.items() if kind in resting]
+
+    def counted_on_until(self, machine: str) -> int:
+        """Until when a machine under way, or draining, is counted on; 0 where nobody keeps that."""
+        return self.state.deadlines.until(machine)
+
+    def refused(self) -> list[Record]:
+        """Nodes that stand empty and that their clusters refused to let go of a moment ago."""
+        rests = (rest.machine for rest in self.placement.spared.rests() if rest.kind == RestKind.DRAIN)
+        records = [record for machine in rests if (record := self.state.fleet.machines.get(machine)) is not None]
+        reports = self.placement.reports
+        return [each for each in records if (told := reports.on(each.key)) is not None and told.empty]
 
     def known_clusters(self) -> frozenset[str]:
         """Clusters that ever spoke here, or have machines."""

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, Source, Why, WithoutConstraint
+from bigfleet.engine.results import UnmetReason
 from bigfleet.shard.read import views
 from bigfleet.wire import provider_pb2, shardread_pb2
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # Machines that are given to a need, but nothing is asked of their provider at the moment.
 BARRED = "barred"
 _ASKED = frozenset({Source.IDLE, Source.SPECULATIVE})
+# Machines that would be its, if rails let anything be done.
+HELD = "held"
+_DONE_NOW = frozenset(Source) - {Source.CREDITED, Source.DRAINING}
 
 
 async def explained(engine: EngineThread, keys: Sequence[NeedKey]) -> list[Explanation]:
@@ -51,7 +55,7 @@ def rendered(
 ) -> shardread_pb2.NeedExplanation:
     """The explanation without its NeedView `need`, which the caller has."""
     made = shardread_pb2.NeedExplanation(
-        granted=[_granted(each, published) for each in explanation.granted],
+        granted=[_granted(each, published, need.held) for each in explanation.granted],
         price_per_hour=explanation.price_per_hour,
         effective_cost_per_hour=explanation.effective_cost_per_hour,
         lost=[_lost(each) for each in explanation.lost],
@@ -81,13 +85,21 @@ def _sentence(explanation: Explanation, published: Published, need: shardread_pb
         return f"The cluster's operator cannot render user data for it: {blocked}"
     if need.barred:
         return "; ".join(f"Nothing is asked of {each}" for each in need.barred)
+    held = f"{need.held[0].upper()}{need.held[1:]}: nothing of what was decided for it is done." if need.held else ""
+    if held and need.unmet_reason == shardread_pb2.UNMET_REASON_ACQUISITION_HELD:
+        return held
     if verdict.satisfied:
         return views.REASONS[verdict.reason]
     said = f"{need.detail[0].upper()}{need.detail[1:]}." if need.detail else views.REASONS[verdict.reason]
-    return " ".join((said, *(f"Provider {name}: {why}." for name, why in published.away.items())))
+    sold_out = [f"Sold out: {'; '.join(need.sold_out)}."] if need.sold_out else []
+    if sold_out and verdict.reason == UnmetReason.SUPPLY_BACKED_OFF and not need.detail:
+        said = ""
+    away = (f"Provider {name}: {why}." for name, why in published.away.items())
+    return " ".join(each for each in (held, said, *sold_out, *away) if each)
 
 
-def _granted(each: Granted, published: Published) -> shardread_pb2.GrantedSupply:
+def _granted(each: Granted, published: Published, held: str) -> shardread_pb2.GrantedSupply:
+    source = BARRED if each.provider in published.stood_off and each.source in _ASKED else each.source.value
     return shardread_pb2.GrantedSupply(
         instance_type=each.instance_type,
         zone=each.zone,
@@ -96,7 +108,7 @@ def _granted(each: Granted, published: Published) -> shardread_pb2.GrantedSupply
         count=each.count,
         price_per_hour=each.price,
         effective_cost_per_hour=each.effective_cost,
-        source=BARRED if each.provider in published.stood_off and each.source in _ASKED else each.source.value,
+        source=HELD if held and each.source in _DONE_NOW else source,
     )
 
 

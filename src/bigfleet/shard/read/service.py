@@ -140,19 +140,19 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         size = min(request.page_size, EXPLAINED_PAGE) if request.page_size > 0 else EXPLAINED_PAGE
         begin = await _number(context, request.page_token)
         page = await needs_of_last_step(self._engine, request.cluster_id, 0)
+        known = UnmetWords(self._core)
         matching = [
             verdict
             for verdict in page.verdicts
             if request.fingerprint in ("", verdict.key.fingerprint)
             and request.group in ("", verdict.key.group)
-            and not (request.unmet_only and verdict.satisfied)
+            and not (request.unmet_only and verdict.satisfied and not known.held(verdict))
         ]
         answer = shardread_pb2.ExplainResponse(
             cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_matching=len(matching)
         )
         async with self._explaining:
             found = await explained(self._engine, [verdict.key for verdict in matching[begin : begin + size]])
-        known = UnmetWords(self._core)
         for each in found:
             need = need_of(self._core, each.verdict, known)
             made = rendered(each, published, need)
@@ -259,19 +259,23 @@ def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) 
     need = capacity_pb2.CapacityNeed(priority=verdict.priority, group=key.group)
     if profile is not None:
         need = need_to_wire(profile, core.read.aggregate(key), parse_canonical(key.min_unit), key.group)
+    need.exclusive.extend(core.read.exclusive(key))
     published = core.published
     sold_out: Iterable[str] = ()
     if published.sold_out and profile is not None:
         unit = parse_canonical(key.min_unit)
         sold_out = views.sold_out_for(profile, unit, published.sold_out, published.now)
-    detail, failed = (known or UnmetWords(core)).of(verdict, profile)
+    known = known or UnmetWords(core)
+    detail, failed = known.of(verdict, profile)
     barred = []
     if unasked := {**published.away, **published.stood_off}:
-        known = known or UnmetWords(core)
         names = {*published.barred.get(key, ()), *known.resting_at(verdict, profile, unasked)}
         barred = [f"{name}: {why}" for name, why in sorted(unasked.items()) if name in names]
     blocked = (key.cluster, key.fingerprint) in published.blocked
-    return views.need_view(verdict, need, blocked, sold_out, barred, detail, failed)
+    away = core.read.away_since(key.cluster)
+    return views.need_view(
+        verdict, need, blocked, sold_out, barred, detail, failed, held=known.held(verdict), away_since=away
+    )
 
 
 async def _admit(context: Context, rpc: str, *allowed: Identity) -> Identity | None:

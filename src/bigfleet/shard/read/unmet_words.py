@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from math import isinf
 from typing import TYPE_CHECKING
 
+from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.machine import MachineState
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
 
 # Errors that are told of failed machines: the most frequent ones.
 _ERRORS = 2
+# Kinds and clusters that are told by name.
+_KINDS = 3
+_CLUSTERS = 3
 _NONE_THERE = frozenset({UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.TOPOLOGY_UNSATISFIABLE})
+_TAKEN = frozenset({UnmetReason.FRAGMENTATION, UnmetReason.PRIORITY_STARVED, UnmetReason.PREEMPTION_EXHAUSTED})
 _MAY_HAVE_FAILED = frozenset(
     {UnmetReason.SUPPLY_BACKED_OFF, UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.PRIORITY_STARVED}
 )
@@ -34,20 +40,51 @@ class UnmetWords:
 
     def __init__(self, core: ShardCore) -> None:
         self._core = core
-        self._failed: list[Record] | None = None
+        self._in_state: dict[MachineState, list[Record]] = {}
 
     def of(self, verdict: Verdict, profile: Profile | None) -> tuple[str, int]:
         """The words, empty where the reason says all there is; and how many failed machines they tell of."""
         published = self._core.published
         if verdict.satisfied:
             return "", 0
+        if verdict.reason == UnmetReason.DID_NOT_HELP:
+            return self._did_not_help(verdict, profile), 0
+        if verdict.reason == UnmetReason.RISK_TOO_HIGH and profile is not None and isinf(profile.interruption_dollars):
+            return "what is free may be interrupted, and its units must not be", 0
         if verdict.reason in _NONE_THERE and not published.machines:
             return _none_owned(sum(each.machines for each in published.providers)), 0
+        if verdict.reason == UnmetReason.AWAITING_DRAIN and profile is not None:
+            return self._drains(verdict, profile), 0
+        if verdict.reason in _TAKEN and profile is not None and (said := self._refused(verdict, profile)):
+            return said, 0
         if verdict.reason not in _MAY_HAVE_FAILED or profile is None:
             return "", 0
         if failed := self._that_failed(verdict, profile):
             return _failed(failed), len(failed)
         return self._taken_by_overhead(verdict, profile), 0
+
+    def held(self, verdict: Verdict) -> str:
+        """Why nothing of what was decided for a need is done; empty where it is, or nothing was decided."""
+        published, switches = self._core.published, self._core.read.rails.in_force
+        acquired = verdict.units.acquired if verdict.units is not None else 0
+        if not (published.paused or published.dry_run):
+            return ""
+        if not verdict.bootstraps + verdict.provisions + verdict.victims + acquired:
+            return ""
+        what = "rails are paused" if published.paused else "rails are set to dry run"
+        return f"{what} ({switches.reason})" if switches.reason else what
+
+    def _did_not_help(self, verdict: Verdict, profile: Profile | None) -> str:
+        """Which kinds came for it and were no use, why, and when they are tried again."""
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        now = self._core.published.now
+        said = [
+            f"{shape.instance_type} in {shape.zone or 'no zone'} ({why}, tried again in {(until - now) // SECOND}s)"
+            for shape, until, why in self._core.read.resting_kinds(verdict.key)
+            if profile is None or shape_serves(shape, profile, unit, overhead)
+        ]
+        more = [f"{len(said) - _KINDS} more kinds"] if len(said) > _KINDS else []
+        return f"came and did not help: {', '.join([*said[:_KINDS], *more])}" if said else ""
 
     def resting_at(self, verdict: Verdict, profile: Profile | None, providers: Collection[str]) -> set[str]:
         """Those of the providers whose free machines would serve a need that gets none because they rest."""
@@ -77,10 +114,36 @@ class UnmetWords:
         published = self._core.published
         if not any(state == MachineState.FAILED and count for (state, _, _), count in published.states.items()):
             return []
-        if self._failed is None:
-            self._failed = [record for record in self._core.read.records() if record.state == MachineState.FAILED]
+        return self._that_would_fit(MachineState.FAILED, verdict, profile)
+
+    def _drains(self, verdict: Verdict, profile: Profile) -> str:
+        """How long what is draining and would serve a need may take at most."""
+        fitting, now = self._that_would_fit(MachineState.DRAINING, verdict, profile), self._core.published.now
+        left = [self._core.read.counted_on_until(record.key) - now for record in fitting]
+        if not left or min(left) <= 0:
+            return ""
+        drain = "drains" if len(left) == 1 else "drain"
+        return f"waits for a drain: {len(left)} that would fit {drain}, for at most {max(left) // SECOND}s more"
+
+    def _refused(self, verdict: Verdict, profile: Profile) -> str:
+        """Which clusters refuse to let go of empty nodes that would serve a need of another."""
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
-        return [each for each in self._failed if each.owned and shape_serves(each.shape, profile, unit, overhead)]
+        found = [
+            record
+            for record in self._core.read.refused()
+            if record.cluster != verdict.key.cluster and shape_serves(record.shape, profile, unit, overhead)
+        ]
+        whose = ", ".join(sorted({record.cluster for record in found})[:_CLUSTERS])
+        stand = "stands" if len(found) == 1 else "stand"
+        return f"{len(found)} that would fit {stand} empty, and {whose} refused to let go" if found else ""
+
+    def _that_would_fit(self, state: MachineState, verdict: Verdict, profile: Profile) -> list[Record]:
+        """Machines of this shard in a state that would serve a need."""
+        if state not in self._in_state:
+            records = (record for record in self._core.read.records() if record.state == state and record.owned)
+            self._in_state[state] = list(records)
+        unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
+        return [each for each in self._in_state[state] if shape_serves(each.shape, profile, unit, overhead)]
 
 
 def _failed(machines: list[Record]) -> str:

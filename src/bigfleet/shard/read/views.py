@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _INT32 = 2**31 - 1
 _KINDS = {name.removeprefix("ACTION_KIND_").capitalize(): number for name, number in shardread_pb2.ActionKind.items()}
 BOOTSTRAP_FAILED = shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED
+# Reasons of a need that lacks nothing more than what was decided for it.
+_UNDER_WAY = frozenset({UnmetReason.NONE, UnmetReason.AWAITING_NODE, UnmetReason.AWAITING_DRAIN})
 
 
 def need_view(
@@ -38,12 +40,15 @@ def need_view(
     barred: Iterable[str] = (),
     detail: str = "",
     failed: int = 0,
+    held: str = "",
+    away_since: int = 0,
 ) -> shardread_pb2.NeedView:
     """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment.
 
     `sold_out`: kinds of machines that would serve it and cannot be bought at the moment.
     `barred`: providers its machines would be of and that nothing is asked of at the moment, each with why.
     `detail`: what more is known of the reason than its code says; `failed`: machines it tells of that have failed.
+    `held`: why nothing of what was decided for it is done. `away_since`: its cluster said all this before then.
     """
     view = shardread_pb2.NeedView(
         need=need,
@@ -69,6 +74,8 @@ def need_view(
         barred=barred,
         detail=detail,
         failed_machines=_clipped(failed),
+        held=held,
+        away_since_unix_nanos=away_since,
     )
     if verdict.units is not None:
         view.units.CopyFrom(_units(verdict.units))
@@ -76,6 +83,10 @@ def need_view(
         # The engine counts on machines that nobody can turn into nodes at the moment.
         view.satisfied = False
         view.unmet_reason = BOOTSTRAP_FAILED
+    elif held and verdict.reason in _UNDER_WAY:
+        # What would answer all of it was decided, and nobody does it.
+        view.satisfied = False
+        view.unmet_reason = shardread_pb2.UNMET_REASON_ACQUISITION_HELD
     if verdict.satisfied:
         return view
     if verdict.parked:
@@ -130,6 +141,8 @@ REASONS = {
     UnmetReason.AWAITING_NODE: "Machines for it are under way; their nodes have not appeared yet.",
     UnmetReason.FRAGMENTATION: "Its cluster has as much free, but in pieces too small for a unit.",
     UnmetReason.RISK_TOO_HIGH: "What is free is interrupted too often for what an interruption costs it.",
+    UnmetReason.DID_NOT_HELP: "Machines of the kinds that fit came, and nothing of it ran there: they are left alone.",
+    UnmetReason.EXCLUSIVE: "One goes on a node: those with room have one already, and no further machine fits it.",
     UnmetReason.NOT_BELIEVED: "What its operator says of pods and nodes contradicts itself: it gets nothing more.",
 }
 

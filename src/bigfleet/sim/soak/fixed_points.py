@@ -2,7 +2,8 @@
 
 After two payback times whatever was worth moving has been moved; from then on no cycle may decide anything. The
 families are those the rules are judged by, each with the mistakes it invites: whole devices, four sizes, cpu beside
-memory, long tails, two markets, pods that leave a third of a node over, DaemonSets, anti-affinity, gangs.
+memory, long tails, two markets, pods that leave a third of a node over, DaemonSets, anti-affinity, gangs, and owned
+machines that carry little in one cluster while others buy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bigfleet.sim.document.document import Amounts, Dollars, Nanoseconds
 from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, OperatorKind, PolicySettings, Scenario
@@ -63,10 +64,10 @@ def steady(family: str, pods: int, seed: int = 1) -> Scenario:
         trace=Detail.HOURLY,
         policy=PolicySettings(eviction_rate=1.0),  # so that what is worth moving is moved in time
         fleets=(made.fleet,),
-        clusters=(ClusterSpec(name="only", overhead=made.overhead),),
+        clusters=tuple(ClusterSpec(name=name, overhead=made.overhead) for name in made.clusters),
         shapes=made.shapes,
         workloads=tuple(
-            Deployment(name=name, shape=name, replicas=count, objects=objects)
+            Deployment(name=name, shape=name, replicas=count, objects=objects, clusters=made.only_in.get(name, ()))
             for name, (count, objects) in made.counts.items()
         ),
     )
@@ -74,10 +75,14 @@ def steady(family: str, pods: int, seed: int = 1) -> Scenario:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
+    """`only_in`: clusters a workload is in, where it is not in all of them."""
+
     fleet: Fleet
     shapes: dict[str, PodShape]
     counts: dict[str, tuple[int, int]]
     overhead: Amounts
+    clusters: tuple[str, ...] = ("only",)
+    only_in: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def _family(
@@ -162,6 +167,20 @@ def _gangs(pods: int, dice: random.Random) -> _Family:
     )
 
 
+def _owned(pods: int, dice: random.Random) -> _Family:
+    """Three clusters with as many owned machines each, which hold five pods: one has hardly more than a pod on each,
+    one nearly fills them, one buys a third as many beside them."""
+    each = max(2, pods // 12)
+    own = Offer(name="owned", instance_type="m6i.2xlarge", capacity_type=Market.RESERVED, configured_per_cluster=each)
+    few, many = each + 1, 5 * each + max(1, 5 * (each // 3))
+    counts = {"few": (few, 1), "many": (many, 1), "some": (pods - few - many, 1)}
+    sold = PriceList(types=_GENERAL, markets=(Market.ON_DEMAND,), slots=pods).offers()
+    return _Family(
+        Fleet(pace=Pace.QUICK, offers=(own, *sold)), {name: _pod(1.5, 5) for name in counts}, counts, Amounts({}),
+        tuple(counts), {name: (name,) for name in counts},
+    )  # fmt: skip
+
+
 _WEB = ((0.25, 0.5), (0.5, 1), (1, 2), (2, 4))
 _GENERAL = ("m6i.xlarge", "m6i.2xlarge", "c6i.2xlarge", "r6i.xlarge")
 _LARGE = ("m6i.8xlarge", "c6i.8xlarge", "r6i.4xlarge")
@@ -177,4 +196,5 @@ FAMILIES: dict[str, Callable[[int, random.Random], _Family]] = {
     "daemons": _daemons,
     "apart": _apart,
     "gangs": _gangs,
+    "owned": _owned,
 }

@@ -71,7 +71,7 @@ _BEATEN: dict[str, str] = {
     Reason.SPECULATIVE: "waiting: no free machine fits",
     Reason.REOPEN: "buying another machine: its node was only closing",
     Reason.EMPTY: "buying another machine: this one stood empty",
-    Reason.EXCESS: "keeping it: its cluster is served without it",
+    Reason.EXCESS: "keeping it: nothing uses it",
     Reason.RELEASE: "keeping it idle: nobody asked for it in time",
     Reason.NEVER_READY: "waiting longer: its node did not become ready in time",
     INTERRUPTION: "losing its pods without warning: the provider takes the host",

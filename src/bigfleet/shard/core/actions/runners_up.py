@@ -74,8 +74,10 @@ class RunnersUp:
         if action.preemptor_priority and action.voluntary:
             return f"leaving it empty at {record.cluster}"
         if action.preemptor_priority:
-            whose = f"{record.cluster} at priority {record.stamp.priority}"
-            return f"{whose}, below {action.preemptor_priority}"
+            return f"{record.cluster} at priority {self._priority(record)}, below {action.preemptor_priority}"
+        if action.reason == Reason.EXCESS and self._placement.reports_placement(record.cluster):
+            # Its cluster may lack room all the same: other machines may be what it needs.
+            return f"keeping it at {_price(record.shape)}: nothing runs on it"
         if action.kind in _KEPT and action.reason in (Reason.EXCESS, Reason.RELEASE):
             return _KEPT[action.kind].format(price=_price(record.shape))
         if profile is None or action.need is None:
@@ -85,6 +87,11 @@ class RunnersUp:
             told = self._next(action, record, profile) if self._looks > 0 else ""
             self._told[key] = told if self._looks >= 0 else ""
         return self._told[key]
+
+    def _priority(self, record: Record) -> int:
+        """What runs there: as its cluster reports it, else what it was taken for."""
+        told = self._placement.reports.on(record.key) if self._placement.reports_placement(record.cluster) else None
+        return record.stamp.priority if told is None else told.max_pod_priority
 
     def _next(self, action: Action, record: Record, profile: Profile) -> str:
         assert action.need is not None

@@ -74,6 +74,15 @@ class Backoffs:
                 return rest.why
         return ""
 
+    def resting(self, row: NeedKey) -> dict[Kind, tuple[int, str]]:
+        """Kinds that are not tried for the row → until when and why."""
+        now = self._state.now
+        found: dict[Kind, tuple[int, str]] = {}
+        for (cluster, kind, whose), rest in self._rests.items():
+            if cluster == row.cluster and whose in (None, row) and now < rest.until:
+                found[kind] = max(found.get(kind, (0, "")), (rest.until, rest.why))
+        return found
+
     def find_overdue(self) -> None:
         """Before a step: it gives up machines whose nodes did not become ready, and must not buy their kind again."""
         state = self._state
@@ -86,7 +95,7 @@ class Backoffs:
 
     def never_ready(self, cluster: str, record: Record) -> None:
         """The machine is given up because its node did not become ready."""
-        self._failed((cluster, kind_of(record.shape), None), "its nodes do not become ready")
+        self._failed((cluster, kind_of(record.shape), None), "its nodes did not become ready")
 
     def watch(self, machine: Record, row: NeedKey) -> None:
         """The machine is being bound for this row."""
@@ -156,7 +165,7 @@ class Backoffs:
         if not stranded or not stranded_before or stranded < stranded_before or with_room > with_room_before:
             self._rests.pop(subject, None)
         elif watched.empty:
-            self._failed(subject, "its pods found no room there")
+            self._failed(subject, "its pods did not run there")
 
     def _failed(self, subject: _Subject, why: str) -> None:
         rest = self._rests.setdefault(subject, Rest())
@@ -165,6 +174,7 @@ class Backoffs:
             # Machines of one wave fail together and must not double the pause again.
             return
         rest.failures += 1
+        rest.why = why
         rest.until = now + min(LONGEST, FIRST << min(rest.failures - 1, 10))
         cluster, kind, row = subject
         self._state.turn.log(

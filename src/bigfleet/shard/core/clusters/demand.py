@@ -122,10 +122,16 @@ class Demand:
         if self._placement.speaks_of_it(session):
             # Rows of the stream before would pass for rows of this one.
             self._waiting.pop(session.cluster, None)
+        self._away.pop(session.cluster, None)
         self._link(session.cluster)
 
     def disconnect(self, cluster: str) -> None:
+        self._away[cluster] = self._state.now
         self._link(cluster)
+
+    def away_since(self, cluster: str) -> int:
+        """When the last stream of the cluster ended; 0 while it has one, or never had one here."""
+        return self._away.get(cluster, 0) if self._state.sessions.of(cluster) is None else 0
 
     def bind(self, here: frozenset[str], elsewhere: frozenset[str]) -> None:
         """The coordinator says which clusters are this shard's, and which are not."""
@@ -252,6 +258,14 @@ class Demand:
         """The rows of a need as its cluster told them: one, or those of a gang."""
         known = self.clusters.get(key.cluster)
         return () if known is None else known.parts(key)
+
+    def exclusive(self, key: NeedKey) -> list[str]:
+        """Tokens of a need: no two units with the same one share a node."""
+        known = self.clusters.get(key.cluster)
+        counted = None if known is None or known.rollup is None else known.rollup.counted
+        if counted is None or not counted.exclusive:
+            return []
+        return sorted({token for part in self.parts(key) for token in part.exclusive})
 
     def any_profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint, whoever asks for it."""

@@ -13,11 +13,12 @@ from bigfleet.model.resources import Resources
 
 
 class Part(Struct, frozen=True):
-    """One row; `stranded` is 0 for a row that is a sum."""
+    """One row; `stranded` is 0 for a row that is a sum. Units with a token of `exclusive` share no node."""
 
     unit: Resources
     aggregate: Resources
     stranded: int
+    exclusive: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> Resources:
@@ -56,7 +57,8 @@ class Parts:
         rollup = self._rollup
         stranded = 0 if rollup.counted is None else int(rollup.counted.stranded[row])
         unit, aggregate = (self._amounts(each[row].tolist()) for each in (rollup.min_unit, rollup.aggregate))
-        return Part(unit, aggregate, stranded)
+        tokens = () if rollup.counted is None else rollup.counted.exclusive.get(row, ())
+        return Part(unit, aggregate, stranded, tokens)
 
     def _amounts(self, amounts: Iterable[int]) -> Resources:
         return Resources({name: amount for name, amount in zip(self._rollup.resources, amounts, strict=True) if amount})

@@ -81,6 +81,10 @@ class Deadlines:
             for machine, state in machines
         ]
 
+    def until(self, machine: str) -> int:
+        """The instant; 0 where none is kept."""
+        return self._until.get(machine, 0) or self._ready_by.get(machine, 0)
+
     def is_awaited(self, machine: str, now: int) -> bool:
         """Whether a machine under way is counted on."""
         return now < self._until.get(machine, 0)

@@ -1,0 +1,298 @@
+"""Settling: after machines were placed, cells' smallest ids, the order of owners' lists, and the end of empty cells.
+
+Owns the documented order of blocks. Looks at the cells that a batch touched, and at the lists they are in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigfleet.engine.fleet.cells import (
+    CHANGED,
+    CONFIGURED,
+    CREATING,
+    DIRTY,
+    EMPTY,
+    LISTED,
+    LONGEST,
+    MOVED,
+    NO_MORE,
+    TOLD,
+    TOUCH,
+    TOUCHED,
+    UNORDERED,
+    Cells,
+    CellStore,
+    Owners,
+    drop_cell,
+    home_of,
+    mark_dirty,
+)
+from bigfleet.engine.kernels.ids import Ids, id_less
+from bigfleet.engine.kernels.jit import I4, inner, kernel, prefetch
+from bigfleet.engine.kernels.pool import Pool, chunk_size, give_chunk, pool_room, take_chunk
+from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
+
+# So many cells that moved are taken out of a list and put back one by one.
+_FEW = 8
+
+
+def settled(store: CellStore, ids: Ids, heads: I4) -> None:
+    """Settles what was touched; the dirty owners are listed afterwards."""
+    while missing := settle(store.v, store.members.v, store.owners, store.lists.v, ids, heads):
+        store.lists.reserve(missing)
+
+
+@kernel
+def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, heads: I4) -> int:
+    """Brings touched cells' smallest ids and their owners' orders up to date; `owners.list[:meta[0]]` are dirty.
+
+    If the lists' pool is too small it tells what is missing, and is to be called again.
+    """
+    touched = cells.meta[TOUCHED]
+    for i in range(cells.meta[TOLD], touched):
+        if i + 8 < touched:
+            prefetch(cells.count, cells.touched[i + 8])
+        if i + 4 < touched:
+            ahead = cells.touched[i + 4]
+            prefetch(owners.used, max(0, cells.owner[ahead]))
+            if cells.least[ahead] < 0:
+                prefetch(members.data, cells.start[ahead])
+        cell = cells.touched[i]
+        cells.flags[cell] &= ~TOUCH & 0xFF
+        if cells.count[cell] <= 0:
+            cells.flags[cell] |= EMPTY
+        elif cells.least[cell] < 0:
+            find_least(cells, members, ids, cell)
+            cells.flags[cell] |= MOVED
+        if cells.owner[cell] >= 0:
+            missing = _tell_owner(cells, owners, lists, i, cell)
+            if missing > 0:
+                cells.meta[TOLD] = i
+                return missing
+    cells.meta[TOLD] = 0
+    dirty = owners.meta[DIRTY]
+    for i in range(dirty):
+        if i + 8 < dirty:
+            prefetch(owners.used, owners.list[i + 8])
+        if i + 4 < dirty:
+            ahead = owners.list[i + 4]
+            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
+                prefetch(lists.data, k)
+        if i + 2 < dirty and owners.used[owners.list[i + 2]] > 0:
+            # What most are compared with.
+            ahead = owners.list[i + 2]
+            prefetch(cells.count, lists.data[owners.start[ahead] + owners.used[ahead] - 1])
+            prefetch(cells.count, lists.data[owners.start[ahead] + max(0, owners.used[ahead] - 2)])
+        if owners.dirty[owners.list[i]] == UNORDERED:
+            _reorder(cells, owners, lists, ids, owners.list[i])
+    # Only now does no list name them any more.
+    for i in range(touched):
+        if i + 8 < touched and cells.count[cells.touched[i + 8]] == 0:
+            prefetch(cells.table, home_of(cells, cells.touched[i + 8]) & (len(cells.table) - 1))
+        cell = cells.touched[i]
+        if cells.count[cell] == 0:
+            if cells.size[cell] > 0:
+                give_chunk(members, cells.start[cell], cells.size[cell])
+            if cells.state[cell] == CREATING:
+                _unlink(cells, heads, cell)
+            drop_cell(cells, cell)
+    cells.meta[TOUCHED] = 0
+    return 0
+
+
+@inner
+def _tell_owner(cells: Cells, owners: Owners, lists: Pool, i: int, cell: int) -> int:
+    """The owner of the i-th touched cell lists it, counts its machines, and knows that it changed. If there is no room
+    for it nothing is done, and it tells what is missing."""
+    owner = cells.owner[cell]
+    flags = cells.flags[cell]
+    count = cells.count[cell]
+    if count > 0 and not flags & LISTED:
+        missing = _append(owners, lists, owner, cell)
+        if missing > 0:
+            return missing
+        cells.flags[cell] |= LISTED
+    moved = count == 0 or flags & MOVED or not flags & LISTED
+    mark_dirty(owners, owner, UNORDERED if moved else CHANGED)
+    more = count - cells.known[cell]
+    cells.known[cell] = count
+    owners.machines[owner] += more
+    if cells.state[cell] == CONFIGURED:
+        owners.configured[owner] += more
+    cells.before[i] = owners.stirred[owner]
+    owners.stirred[owner] = i
+    return 0
+
+
+@inner
+def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> int:
+    """Puts a cell behind the others; if there is no room, tells how much is missing."""
+    if owners.used[owner] == owners.size[owner]:
+        size = chunk_size(owners.used[owner] + 1)
+        if size > pool_room(lists):
+            return size
+        start = take_chunk(lists, size)
+        old = owners.start[owner]
+        for k in range(owners.used[owner]):
+            lists.data[start + k] = lists.data[old + k]
+        if owners.size[owner] > 0:
+            give_chunk(lists, old, owners.size[owner])
+        owners.start[owner] = start
+        owners.size[owner] = size
+        if size > owners.meta[LONGEST]:
+            owners.meta[LONGEST] = size
+    lists.data[owners.start[owner] + owners.used[owner]] = cell
+    owners.used[owner] += 1
+    return 0
+
+
+@inner
+def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """Drops empty cells and puts those whose place changed where they belong."""
+    moved = 0
+    at = owners.stirred[owner]
+    while at >= 0 and moved <= _FEW:
+        if cells.flags[cells.touched[at]] & (EMPTY | MOVED):
+            moved += 1
+        at = cells.before[at]
+    if at == NO_MORE:
+        _reorder_few(cells, owners, lists, ids, owner)
+    else:
+        _reorder_many(cells, owners, lists, ids, owner)
+
+
+@inner
+def _reorder_few(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """All of them are taken out, then those that are not empty are put back, one by one."""
+    start = owners.start[owner]
+    used = owners.used[owner]
+    at = owners.stirred[owner]
+    while at >= 0:
+        cell = cells.touched[at]
+        if cells.flags[cell] & LISTED and cells.flags[cell] & (EMPTY | MOVED):
+            # Most are near the end: what is under way comes last.
+            k = start + used - 1
+            while lists.data[k] != cell:
+                k -= 1
+            used -= 1
+            for after in range(k, start + used):
+                lists.data[after] = lists.data[after + 1]
+        at = cells.before[at]
+    at = owners.stirred[owner]
+    while at >= 0:
+        cell = cells.touched[at]
+        if cells.flags[cell] & MOVED and not cells.flags[cell] & EMPTY:
+            cells.flags[cell] &= ~MOVED & 0xFF
+            place = _place(cells, lists, ids, start, used, cell)
+            for after in range(start + used, start + place, -1):
+                lists.data[after] = lists.data[after - 1]
+            lists.data[start + place] = cell
+            used += 1
+        at = cells.before[at]
+    owners.used[owner] = used
+
+
+@inner
+def _reorder_many(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """Those whose place changed are sorted and merged back."""
+    start = owners.start[owner]
+    kept = 0
+    moved = 0
+    used = owners.used[owner]
+    loose = np.empty(used, np.int32)
+    for k in range(used):
+        cell = lists.data[start + k]
+        if cells.flags[cell] & EMPTY:
+            continue
+        if cells.flags[cell] & MOVED:
+            cells.flags[cell] &= ~MOVED & 0xFF
+            loose[moved] = cell
+            moved += 1
+        else:
+            lists.data[start + kept] = cell
+            kept += 1
+    owners.used[owner] = kept + moved
+    if moved > 1:
+        _sort_blocks(cells, ids, loose, moved)
+    end = kept
+    for b in range(moved - 1, -1, -1):
+        # What comes after it steps back.
+        place = _place(cells, lists, ids, start, end, loose[b])
+        for k in range(end - 1, place - 1, -1):
+            lists.data[start + k + b + 1] = lists.data[start + k]
+        lists.data[start + place + b] = loose[b]
+        end = place
+
+
+@inner
+def _place(cells: Cells, lists: Pool, ids: Ids, start: int, count: int, cell: int) -> int:
+    """Where a cell belongs among the first ones of a list, which are in order. Most belong to the end, so it is looked
+    for from there in growing strides, then by halves."""
+    high = count
+    at = count - 1
+    stride = 1
+    while at >= 0 and block_less(cells, ids, cell, lists.data[start + at]):
+        high = at
+        at -= stride
+        stride *= 2
+    low = max(0, at + 1)
+    while low < high:
+        middle = (low + high) // 2
+        if block_less(cells, ids, cell, lists.data[start + middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inner
+def _sort_blocks(cells: Cells, ids: Ids, data: I4, count: int) -> None:
+    sort = sorting(0, count)
+    while asks(sort, data):
+        sort[ANSWER] = block_less(cells, ids, sort[LATER], sort[EARLIER])
+
+
+@inner
+def block_less(cells: Cells, ids: Ids, a: int, b: int) -> bool:
+    """Order of blocks within an owner: keep order, Creating order, Idle, Draining and price order of Speculative.
+
+    Creating cells carry price and worth 0, so their smallest ids decide; nothing but clusters' cells has a worth.
+    """
+    if cells.state[a] != cells.state[b]:
+        # 5 Configured, 4 Configuring, 2 Creating.
+        return bool(cells.state[a] > cells.state[b])
+    if cells.price[a] != cells.price[b]:
+        return bool(cells.price[a] < cells.price[b])
+    # Of one stamp they are worth the same.
+    if cells.stamp[a] != cells.stamp[b] and cells.worth[a] != cells.worth[b]:
+        return bool(cells.worth[a] > cells.worth[b])
+    return id_less(ids, cells.least[a], cells.least[b])
+
+
+@inner
+def find_least(cells: Cells, members: Pool, ids: Ids, cell: int) -> None:
+    start = cells.start[cell]
+    best = -1
+    for k in range(cells.ordered[cell]):
+        slot = members.data[start + k]
+        if slot >= 0:
+            best = slot
+            break
+    for k in range(cells.ordered[cell], cells.used[cell]):
+        slot = members.data[start + k]
+        if slot >= 0 and (best < 0 or id_less(ids, slot, best)):
+            best = slot
+    cells.least[cell] = best
+
+
+@inner
+def _unlink(cells: Cells, heads: I4, cell: int) -> None:
+    before = cells.prev[cell]
+    after = cells.next[cell]
+    if before >= 0:
+        cells.next[before] = after
+    else:
+        heads[cells.stamp[cell]] = after
+    if after >= 0:
+        cells.prev[after] = before
