@@ -17,6 +17,7 @@ from bigfleet.shard.core.actions.moves import Moves
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.placement import Placement
+from bigfleet.shard.core.clusters.stragglers import give_up_stragglers
 from bigfleet.shard.core.rails import Rails
 from bigfleet.shard.core.reconcile import Reconcile
 from bigfleet.shard.core.state.backoff import breakers
@@ -122,6 +123,7 @@ class Cycle:
         state.cycle_begins()
         state.timers.cancel(TIMER, "")
         self._placement.backoffs.find_overdue()
+        give_up_stragglers(state)
         if self.number % _PRUNE_EVERY == 0:
             self._prune()
         state.turn.emit(

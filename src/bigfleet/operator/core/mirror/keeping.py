@@ -8,7 +8,9 @@ devices is kept while a pod without lacks room that a machine would hold which h
 or at most a quarter of a minute later; until that is over, while any pod without devices lacks room, because its
 machine may be bought yet. (Waiting for whatever is under way, it waited for the next boot too, and its own pods with
 it; waiting for nothing that came later, it let in whoever arrived seconds after its own.) Never longer than one boot
-after it is ready, and never a node that has been open before.
+after it is ready, and never a node that has been open before. One kept for a gang may be so for eight minutes: let go
+while the last of its siblings boots, it was bought for a second time, and others took it. (The shard gives up a node
+that is not ready ten minutes after it was bound; two are for becoming one.)
 Owns whom a node is kept for and until when; the taint is the shell's to write.
 """
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from bigfleet.operator.core.mirror.nodes import Node
 
 KEPT_FOR = 120 * SECOND
+KEPT_FOR_GANG = 480 * SECOND
 # Machines bought so soon after each other are of one purchase to those who wait for them.
 TOGETHER = 15 * SECOND
 DEVICES = "devices"
@@ -102,13 +105,13 @@ class Keeping:
                 wanted = group not in seated
             else:
                 wanted = node not in used and len(seated) < len(waiting)
-            if not wanted or now - since >= KEPT_FOR:
+            if not wanted or now >= since + _longest(node):
                 found.append(node)
         return sorted(found, key=lambda node: node.name)
 
     def next_timer(self) -> int | None:
         """When one of them may be let go although nothing was told."""
-        due = [since + KEPT_FOR for since in self._since.values()]
+        due = [since + _longest(self._nodes[name]) for name, since in self._since.items()]
         due += [at + TOGETHER for name, at in self._bought.items() if name in self._since]
         return min((at for at in due if at > self._looked_at), default=None)
 
@@ -129,6 +132,10 @@ def _gang_of(node: Node) -> str | None:
     """The gang it is kept for; None when it is not kept for one."""
     kept = node.facts.kept_for
     return kept.removeprefix(_GANG) if kept.startswith(_GANG) else None
+
+
+def _longest(node: Node) -> int:
+    return KEPT_FOR if _gang_of(node) is None else KEPT_FOR_GANG
 
 
 def _has_devices(has: Resources) -> bool:

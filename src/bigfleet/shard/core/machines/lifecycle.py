@@ -50,7 +50,9 @@ class Lifecycle:
             cluster, stamp = "", NO_STAMP
         self._state.fleet.change(record, state=to, cluster=cluster, stamp=stamp, host=host, error=error)
         if before != to:
-            self._state.deadlines.moved(record.key, to, self._state.now)
+            report = self._nodes.report_on(record.key) if to == DRAINING else None
+            empty = report is not None and report.empty
+            self._state.deadlines.moved(record.key, to, self._state.now, empty=empty)
         self._state.stories.tell(record.key, self._state.now, why, before, to)
         left = to not in BOUND or record.cluster != owner
         if seen and owner and left and before in _HAS_NODE and (before, to) != (DRAINING, IDLE):
