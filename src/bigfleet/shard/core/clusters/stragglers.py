@@ -7,12 +7,12 @@ Configured for half a boot: where all take longer, nobody is late.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, CONFIGURING, CREATING
 
 if TYPE_CHECKING:
-    from bigfleet.shard.core.state.fleet import Record
     from bigfleet.shard.core.state.state import ShardState
 
 _UNDER_WAY = frozenset({CREATING, CONFIGURING})
@@ -23,26 +23,31 @@ def give_up_stragglers(state: ShardState) -> None:
     if not state.deadlines.kept:
         return
     latest = state.now - state.deadlines.late_after
+    mostly_there: dict[str, Counter[str]] = {}
     for operation in state.operations:
         record = operation.machine
         if not operation.group or operation.began > latest or record.state not in _UNDER_WAY:
             continue
-        if state.deadlines.is_awaited(record.key, state.now) and _is_last(state, record):
+        if not state.deadlines.is_awaited(record.key, state.now):
+            continue
+        if record.cluster not in mostly_there:
+            mostly_there[record.cluster] = _there_beyond_coming(state, record.cluster)
+        if mostly_there[record.cluster][record.stamp.group] >= 0:
             state.deadlines.end(record.key, state.now)
             state.fleet.touch(record)
             state.stories.tell(record.key, state.now, "late for its gang: another may be bought in its place")
 
 
-def _is_last(state: ShardState, late: Record) -> bool:
-    """Whether half of the machines of its gang have been there for half a boot."""
+def _there_beyond_coming(state: ShardState, cluster: str) -> Counter[str]:
+    """By gang, how many more machines have been there for half a boot than are still to come."""
     before = state.now - state.config.boot_time // 2
-    there = coming = 0
-    for key in state.fleet.bound.get(late.cluster, ()):
+    found: Counter[str] = Counter()
+    for key in state.fleet.bound.get(cluster, ()):
         record = state.fleet.machines[key]
-        if record.stamp.group != late.stamp.group:
+        if not record.stamp.group:
             continue
         if record.state == CONFIGURED and state.deadlines.configured_at(key) <= before:
-            there += 1
+            found[record.stamp.group] += 1
         elif record.state == CONFIGURED or record.state in _UNDER_WAY:
-            coming += 1
-    return there >= coming
+            found[record.stamp.group] -= 1
+    return found
