@@ -42,6 +42,9 @@ class Fickle:
     def __init__(self) -> None:
         self.asked = 0
 
+    def is_occupied(self, machine: str) -> bool:
+        return True
+
     def refusal(self, machine: str) -> str:
         self.asked += 1
         return "no room" if self.asked % 2 else ""

@@ -43,6 +43,7 @@ def received(message: shard_pb2.ShardMessage) -> frames.FromShard | None:
                 grace_seconds=order.grace_period_seconds,
                 preemptor_priority=order.preemptor_priority,
                 voluntary=order.voluntary,
+                empty=order.empty,
             )
         case "reclaim_cancel":
             return frames.ReclaimCancel(message.reclaim_cancel.instruction_id)

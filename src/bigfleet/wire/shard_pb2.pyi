@@ -353,12 +353,15 @@ class ReclaimInstruction(_message.Message):
     GRACE_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
     PREEMPTOR_PRIORITY_FIELD_NUMBER: _builtins.int
     VOLUNTARY_FIELD_NUMBER: _builtins.int
+    EMPTY_FIELD_NUMBER: _builtins.int
     instruction_id: _builtins.str
     grace_period_seconds: _builtins.int
     preemptor_priority: _builtins.int
     """0 when nobody preempts"""
     voluntary: _builtins.bool
     """the operator may answer OUTCOME_REFUSED; preemption and loss are never voluntary"""
+    empty: _builtins.bool
+    """it is voluntary because nothing runs there: pods that are there now are a reason to refuse"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -369,10 +372,11 @@ class ReclaimInstruction(_message.Message):
         grace_period_seconds: _builtins.int = ...,
         preemptor_priority: _builtins.int = ...,
         voluntary: _builtins.bool = ...,
+        empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_period_seconds", b"grace_period_seconds", "instruction_id", b"instruction_id", "nodes", b"nodes", "preemptor_priority", b"preemptor_priority", "voluntary", b"voluntary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty", b"empty", "grace_period_seconds", b"grace_period_seconds", "instruction_id", b"instruction_id", "nodes", b"nodes", "preemptor_priority", b"preemptor_priority", "voluntary", b"voluntary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -131,6 +131,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("ShardMessage", 1002): "node_lost",
         ("ShardMessage", 1003): "node_closing",
         ("ReclaimInstruction", 1000): "voluntary",
+        ("ReclaimInstruction", 1001): "empty",
         ("Acknowledgement", 1000): "rollup_timestamp",
         ("Acknowledgement", 1001): "outcome",
         ("Acknowledgement", 1002): "reason",

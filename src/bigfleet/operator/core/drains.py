@@ -25,6 +25,9 @@ class Placement(Protocol):
     def refusal(self, machine: str) -> str:
         """Why it must not be drained now; empty when it may."""
 
+    def is_occupied(self, machine: str) -> bool:
+        """Whether pods run there that a drain would end."""
+
     def begin(self, machine: str) -> None:
         """It is being drained: the room its pods will take is set aside from now on."""
 
@@ -37,6 +40,9 @@ class Anywhere:
 
     def refusal(self, machine: str) -> str:
         return ""
+
+    def is_occupied(self, machine: str) -> bool:
+        return False
 
     def begin(self, machine: str) -> None:
         pass
@@ -102,7 +108,7 @@ class Drains:
                 drain.instruction, drain.session = asked.instruction_id, session
                 out += self._report(machine, drain, session)
                 continue
-            problem = self._placement.refusal(machine) if asked.voluntary else ""
+            problem = self._refusal(machine, asked) if asked.voluntary else ""
             if problem:
                 refused += self._say(session, asked.instruction_id, machine, DrainOutcome.REFUSED, problem)
                 continue
@@ -113,6 +119,11 @@ class Drains:
             out += [Cordon(machine, True), Evict(machine, now + grace, cause)]
         started = len(asked.machines) - len(refused)
         return [Say(session, ReclaimAck(asked.instruction_id, started)), *out, *refused]
+
+    def _refusal(self, machine: str, asked: ReclaimInstruction) -> str:
+        if asked.empty and self._placement.is_occupied(machine):
+            return "pods came there after it was empty"
+        return self._placement.refusal(machine)
 
     def cancel(self, instruction: str, session: int) -> list[Instruction]:
         out: list[Instruction] = []

@@ -39,13 +39,14 @@ class BootstrapRequest(Struct, frozen=True):
 
 
 class ReclaimInstruction(Struct, frozen=True):
-    """Drain these machines. Only a `voluntary` one may be refused."""
+    """Drain these machines. Only a `voluntary` one may be refused; `empty`: nothing ran there when it was asked for."""
 
     instruction_id: str
     machines: tuple[str, ...]
     grace_seconds: int
     preemptor_priority: int = 0
     voluntary: bool = False
+    empty: bool = False
 
 
 class ReclaimCancel(Struct, frozen=True):

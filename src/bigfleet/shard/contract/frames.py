@@ -41,8 +41,9 @@ class ReclaimInstruction(Struct, frozen=True):
     nodes: tuple[str, ...]
     grace_seconds: int
     preemptor_priority: int
-    # The operator may refuse it.
+    # The operator may refuse it, and should if it has pods although it is `empty`.
     voluntary: bool = False
+    empty: bool = False
 
 
 class NodeLost(Struct, frozen=True):

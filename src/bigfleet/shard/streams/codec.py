@@ -185,6 +185,7 @@ def shard_message(frame: ev.Frame) -> shard_pb2.ShardMessage:
                     grace_period_seconds=frame.grace_seconds,
                     preemptor_priority=frame.preemptor_priority,
                     voluntary=frame.voluntary,
+                    empty=frame.empty,
                 )
             )
         case ev.ReclaimCancel():

@@ -483,6 +483,26 @@ def test_a_drain_that_would_strand_somebody_is_refused() -> None:
     mirror.validate()
 
 
+def test_a_node_that_was_to_go_because_it_was_empty_stays_with_a_pod_that_came_meanwhile() -> None:
+    mirror = looked(node("n-1"), node("n-2"))
+    settings = SessionSettings("c", frozenset(("drain-reports", "placement")), complete=True)
+    session = Session(settings, doubling(lambda: 0.0), placement=mirror)
+    session.handle(Connected(1), 0)
+
+    def drains(instruction: str, *, empty: bool) -> bool:
+        order = frames.ReclaimInstruction(instruction, ("m-n-1",), 600, voluntary=True, empty=empty)
+        begins = Cordon("m-n-1", True) in session.handle(Received(order), 1)
+        session.handle(Received(frames.ReclaimCancel(instruction)), 1)
+        mirror.settle(1)
+        return begins
+
+    assert drains("i-1", empty=True)
+    mirror.apply(pods(1, shape(), "n-1"))
+    mirror.settle(1)
+    assert not drains("i-2", empty=True)
+    assert drains("i-3", empty=False), "a move asks its pods to leave"
+
+
 def test_drains_are_judged_together() -> None:
     nodes: list[f.Delta] = [node("n-1"), node("n-2"), node("n-3")]
     mirror = looked(nodes, pods(1, shape(3000), "n-1"), pods(1, shape(3000, app="b"), "n-2"))

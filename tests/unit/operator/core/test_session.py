@@ -61,6 +61,9 @@ class Refuses:
     begun: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
 
+    def is_occupied(self, machine: str) -> bool:
+        return True
+
     def refusal(self, machine: str) -> str:
         return f"the pods of {machine} have no room elsewhere"
 

@@ -175,6 +175,11 @@ class Mirror:
             return f"{pods} of node {node.name} or others would have no room"
         return ""
 
+    def is_occupied(self, machine: str) -> bool:
+        """Whether pods run there, daemons aside."""
+        node = self._node(machine)
+        return node is not None and not node.is_empty
+
     def begin(self, machine: str) -> None:
         """It is being drained: its pods need room elsewhere from now on."""
         node = self._node(machine)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from bigfleet.engine.policy import SECOND
-from bigfleet.engine.results import ActionKind
+from bigfleet.engine.results import ActionKind, Reason
 from bigfleet.model.names import DRAIN_REPORTS, RECLAIM_CANCEL
 from bigfleet.model.session import DrainOutcome
 from bigfleet.shard.contract.events import DrainReported, Table
@@ -204,19 +204,21 @@ class Drains:
                 drain.refused = event.outcome == DrainOutcome.REFUSED and drain.voluntary
 
     def _instruct(self, session: Session, drain: Operation) -> None:
-        left = grace_left(drain.grace_ends, self._state.now)
-        instruction = ReclaimInstruction(
-            drain.instruction_id, (drain.machine.key,), left, drain.preemptor_priority, drain.voluntary
-        )
-        session.outbox.reclaim(drain.machine.key, instruction)
-        self._state.sessions.wake(session)
+        self._ask(session, drain, drain.machine.key)
 
     def _send(self, session: Session, drain: JournalledDrain) -> None:
+        self._ask(session, drain, drain.machine)
+
+    def _ask(self, session: Session, drain: Operation | JournalledDrain, machine: str) -> None:
         left = grace_left(drain.grace_ends, self._state.now)
-        instruction = ReclaimInstruction(
-            drain.instruction_id, (drain.machine,), left, drain.preemptor_priority, drain.voluntary
+        # Only moves make pods leave; whatever else is voluntary goes because nothing runs there.
+        empty = drain.voluntary and drain.reason != Reason.MOVE
+        session.outbox.reclaim(
+            machine,
+            ReclaimInstruction(
+                drain.instruction_id, (machine,), left, drain.preemptor_priority, drain.voluntary, empty
+            ),
         )
-        session.outbox.reclaim(drain.machine, instruction)
         self._state.sessions.wake(session)
 
     def _journal(self, operation: Operation) -> None:

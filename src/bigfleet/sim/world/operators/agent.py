@@ -101,7 +101,12 @@ def heard(frame: ev.Frame) -> op.Received | None:
         case ev.ReclaimInstruction():
             return op.Received(
                 frames.ReclaimInstruction(
-                    frame.instruction_id, frame.nodes, frame.grace_seconds, frame.preemptor_priority, frame.voluntary
+                    frame.instruction_id,
+                    frame.nodes,
+                    frame.grace_seconds,
+                    frame.preemptor_priority,
+                    frame.voluntary,
+                    frame.empty,
                 )
             )
         case ev.NodeLost(machine):

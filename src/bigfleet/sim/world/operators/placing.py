@@ -133,6 +133,9 @@ class PlacementReports:
         """Why it must not be drained now; who asks has looked first."""
         return self.mirror.refusal(machine)
 
+    def is_occupied(self, machine: str) -> bool:
+        return self.mirror.is_occupied(machine)
+
     def begin(self, machine: str) -> None:
         self.mirror.begin(machine)
         self._stale = True
