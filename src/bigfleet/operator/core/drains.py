@@ -121,9 +121,10 @@ class Drains:
         return [Say(session, ReclaimAck(asked.instruction_id, started)), *out, *refused]
 
     def _refusal(self, machine: str, asked: ReclaimInstruction) -> str:
-        if asked.empty and self._placement.is_occupied(machine):
+        problem = self._placement.refusal(machine)
+        if not problem and asked.empty and self._placement.is_occupied(machine):
             return "pods came there after it was empty"
-        return self._placement.refusal(machine)
+        return problem
 
     def cancel(self, instruction: str, session: int) -> list[Instruction]:
         out: list[Instruction] = []
