@@ -82,7 +82,8 @@ def test_while_rails_are_paused_nothing_reads_as_if_it_were_bought() -> None:
     assert row(world)["WHY"] == "-"
 
 
-def test_in_a_dry_run_nothing_reads_as_if_it_were_drained() -> None:
+def filled_at_a_low_priority() -> tuple[World, PlacingOperator]:
+    """Two machines, and two pods of a low priority that run on them."""
     world = World(oracle=False)
     world.provider.several(2, "s", S.SPECULATIVE)
     low = PlacingOperator(world, "low")
@@ -90,6 +91,11 @@ def test_in_a_dry_run_nothing_reads_as_if_it_were_drained() -> None:
     low.start(2, 3)
     world.run(60)
     assert not low.waiting
+    return world, low
+
+
+def test_in_a_dry_run_nothing_reads_as_if_it_were_drained() -> None:
+    world, low = filled_at_a_low_priority()
     world.post(ev.RailsSet(dry_run=True, who="eve"))
     high = PlacingOperator(world, "high")
     high.asks = {"priority": 1000}
@@ -244,13 +250,7 @@ def test_a_group_that_is_tried_only_now_and_then_is_told_so() -> None:
 
 def test_who_waits_for_a_drain_is_told_for_how_long_at_most() -> None:
     """Nothing is free: what lower priorities run is drained, which takes two minutes."""
-    world = World(oracle=False)
-    world.provider.several(2, "s", S.SPECULATIVE)
-    low = PlacingOperator(world, "low")
-    low.asks = {"priority": 10}
-    low.start(2, 3)
-    world.run(60)
-    assert not low.waiting
+    world, _ = filled_at_a_low_priority()
     world.provider.work[CallKind.DRAIN] = 120.0
     high = PlacingOperator(world, "high")
     high.asks = {"priority": 1000}

@@ -12,7 +12,7 @@ import numpy as np
 from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, I8R, U1, U1R, inner, kernel
-from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
+from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, move_chunk, pool_room
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.machine import MachineState
 
@@ -326,13 +326,7 @@ def make_room(cells: Cells, members: Pool, cell: int) -> int:
         size = chunk_size(needed)
         if size > pool_room(members):
             return size
-        start = take_chunk(members, size)
-        old = cells.start[cell]
-        for k in range(cells.used[cell]):
-            members.data[start + k] = members.data[old + k]
-        if cells.size[cell] > 0:
-            give_chunk(members, old, cells.size[cell])
-        cells.start[cell] = start
+        cells.start[cell] = move_chunk(members, cells.start[cell], cells.used[cell], cells.size[cell], size)
         cells.size[cell] = size
     cells.adds[cell] = 0
     return 0

@@ -30,7 +30,7 @@ from bigfleet.engine.fleet.cells import (
 )
 from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import I4, inner, kernel, prefetch
-from bigfleet.engine.kernels.pool import Pool, chunk_size, give_chunk, pool_room, take_chunk
+from bigfleet.engine.kernels.pool import Pool, chunk_size, give_chunk, move_chunk, pool_room
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 # So many cells that moved are taken out of a list and put back one by one.
@@ -132,13 +132,7 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> int:
         size = chunk_size(owners.used[owner] + 1)
         if size > pool_room(lists):
             return size
-        start = take_chunk(lists, size)
-        old = owners.start[owner]
-        for k in range(owners.used[owner]):
-            lists.data[start + k] = lists.data[old + k]
-        if owners.size[owner] > 0:
-            give_chunk(lists, old, owners.size[owner])
-        owners.start[owner] = start
+        owners.start[owner] = move_chunk(lists, owners.start[owner], owners.used[owner], owners.size[owner], size)
         owners.size[owner] = size
         if size > owners.meta[LONGEST]:
             owners.meta[LONGEST] = size

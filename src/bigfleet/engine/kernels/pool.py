@@ -80,6 +80,18 @@ def give_chunk(pool: Pool, at: int, size: int) -> None:
     pool.heads[order] = at
 
 
+@inner
+def move_chunk(pool: Pool, old: int, used: int, old_size: int, size: int) -> int:
+    """Offset of a chunk of another size with the elements `used` of the old one (`old_size` 0: there is none), which
+    is given back."""
+    start = take_chunk(pool, size)
+    for k in range(used):
+        pool.data[start + k] = pool.data[old + k]
+    if old_size > 0:
+        give_chunk(pool, old, old_size)
+    return start
+
+
 @kernel
 def take_region(pool: Pool, size: int) -> int:
     return take_chunk(pool, size)
