@@ -18,7 +18,7 @@ from bigfleet.engine.batches import Conditions, DemandBatch, MachineBatch
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.counted.closing import age_units, classes_with_more, clear_parking, count_short, mark_parked
 from bigfleet.engine.counted.judging import count_judged, judged_blocks, lie_empty
-from bigfleet.engine.counted.step import CountedStep, in_order, runs
+from bigfleet.engine.counted.step import CountedStep
 from bigfleet.engine.counted.turns import find_lacking
 from bigfleet.engine.decide.assign import (
     SHORTS,
@@ -29,6 +29,7 @@ from bigfleet.engine.decide.assign import (
     serve_pending,
 )
 from bigfleet.engine.decide.fold import fold_gangs
+from bigfleet.engine.decide.order import in_order, ranks, runs
 from bigfleet.engine.decide.preempt import take_draining, take_victims, wanting
 from bigfleet.engine.decide.reclaim import (
     BINDINGS,
@@ -395,7 +396,7 @@ class Engine:
         )  # fmt: skip
         stretches: Iterable[tuple[bool, int, int]] = [(True, 0, len(counted.entries))]
         if len(order):
-            stretches = runs(self._ranks(w, order), self._ranks(w, counted.entries))
+            stretches = runs(ranks(w, order), ranks(w, counted.entries))
         for is_turn, first, last in stretches:
             if is_turn:
                 counted.serve(w, first, last)
@@ -403,13 +404,6 @@ class Engine:
                 w = self._serve_sums(w, rules, order, first, last, short)
         counted.finish(w)
         return w
-
-    def _ranks(self, w: World, entries: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Keys of entries in the order of service, most significant first (R2.8)."""
-        e = w.e
-        return np.stack(
-            (w.p.precedence[e.prof[entries]], e.arrival[entries], w.c.rank[e.cluster[entries]], e.seq[entries])
-        ).astype(np.int64)
 
     def _clusters_by_name(self) -> NDArray[np.int32]:
         clusters = len(self.fleet.clusters)
@@ -468,8 +462,8 @@ class Engine:
             )
         r.meta[:] = 0
         domains = np.full(found, -1, np.int32)
-        mine = self._ranks(w, order[chosen[:found]]) if len(turns) else _NO_RANKS
-        theirs = self._ranks(w, counted.entries[turns]) if counted is not None and len(turns) else _NO_RANKS
+        mine = ranks(w, order[chosen[:found]]) if len(turns) else _NO_RANKS
+        theirs = ranks(w, counted.entries[turns]) if counted is not None and len(turns) else _NO_RANKS
         steps = [(False, 0, found)] if not len(turns) else list(runs(mine, theirs))
         for kernel in (take_draining, take_victims):
             for is_turn, first, last in steps:
@@ -605,8 +599,8 @@ class Engine:
             part_of, entry_of = self._age_units(w, counted, clusters, rules.now, part_of, entry_of)
             if counted is not None:
                 timer = min(timer, rules.now + policy.cycle_ns) if counted.hopeless else timer
-                mine = counted.entries
-                order = in_order(self._ranks(w, np.concatenate((order, mine))), order, mine) if len(order) else mine
+                both = np.concatenate((order, counted.entries))
+                order = both[in_order(w, both)] if len(order) else both
         if len(part_of) or found[PARKING]:
             timer = min(timer, next_change(w, rules, part_of, len(part_of), policy.escalate_after_ns, clusters))
         timer = min(timer, fleet.next_due, self._openings.next)

@@ -5,7 +5,7 @@ Owns no rule: it finds what a step has to look at, gives kernels room, and tells
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -503,22 +503,6 @@ def _table_size(elements: int) -> int:
     return 1 << (2 * max(1, elements)).bit_length()
 
 
-def runs(sums: NDArray[np.int64], turns: NDArray[np.int64]) -> Iterator[tuple[bool, int, int]]:
-    """Stretches of entries of one kind in the order of service, given the ranks of both in their own order: whether
-    they are turns, and the first and last of them."""
-    both = np.concatenate((sums, turns), axis=1)
-    order = np.lexsort(both[::-1])
-    are_turns = order >= sums.shape[1]
-    at = [0, 0]
-    bounds = np.append(np.nonzero(np.diff(are_turns))[0] + 1, len(order))
-    first = 0
-    for last in bounds.tolist() if len(order) else ():
-        kind = bool(are_turns[first])
-        yield kind, at[kind], at[kind] + last - first
-        at[kind] += last - first
-        first = last
-
-
 def more_takes(v: Victims) -> Victims:
     """Twice the room for what is taken from victims."""
     size = 2 * len(v.take_n)
@@ -526,8 +510,3 @@ def more_takes(v: Victims) -> Victims:
         take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
         take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
     )  # fmt: skip
-
-
-def in_order(ranks: NDArray[np.int64], sums: NDArray[np.int32], turns: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Entries of both kinds in the order of service, given their ranks behind each other."""
-    return np.concatenate((sums, turns))[np.lexsort(ranks[::-1])]

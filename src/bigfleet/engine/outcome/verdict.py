@@ -7,6 +7,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.odd import ODD
+from bigfleet.engine.decide.order import in_order
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE, SPREAD
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
@@ -264,8 +265,7 @@ def service_order(needs: Needs) -> NDArray[np.int64]:
     if not spans:
         return np.zeros(0, np.int64)
     entries = np.concatenate(spans)
-    keys = (w.e.seq[entries], w.c.rank[w.e.cluster[entries]], w.e.arrival[entries], w.p.precedence[w.e.prof[entries]])
-    ordered = entries[np.lexsort(keys)]
+    ordered = entries[in_order(w, entries)]
     odd = needs.catalog.resource(ODD)
     if odd >= 0 and w.parts.unit[w.e.part[ordered], odd].any():
         _order_odd(needs, ordered, odd)
