@@ -57,11 +57,10 @@ from bigfleet.engine.counted.supply import (
 )
 from bigfleet.engine.counted.turns import Lacking, take_turns
 from bigfleet.engine.counted.worth import price_units
-from bigfleet.engine.decide.victims import Ranked, Victims, Weights
+from bigfleet.engine.decide.victims import Ranked, Victims, Weights, more_takes
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
 from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
-from bigfleet.engine.kernels.columns import grown
 from bigfleet.engine.kernels.jit import I4
 from bigfleet.engine.nodes.seen import recount
 from bigfleet.engine.policy import Policy
@@ -379,7 +378,8 @@ class CountedStep:
         while at < last:
             at = self._act(w, VICTIMS, at, last)
             if at < last:
-                self.book, self._victims = enlarged(self.book), more_takes(self._victims)
+                self.book = enlarged(self.book)
+                self._victims = more_takes(self._victims, 2 * len(self._victims.take_n))
         return self._victims
 
     def has_lots(self, w: World, turn: int) -> bool:
@@ -501,12 +501,3 @@ def least_units(t: Turns, q: Portions, portions: int, clusters: int) -> NDArray[
 def _table_size(elements: int) -> int:
     """Room for a table of so many keys, a power of two."""
     return 1 << (2 * max(1, elements)).bit_length()
-
-
-def more_takes(v: Victims) -> Victims:
-    """Twice the room for what is taken from victims."""
-    size = 2 * len(v.take_n)
-    return v._replace(
-        take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
-        take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
-    )  # fmt: skip
