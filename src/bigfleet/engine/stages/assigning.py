@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from bigfleet.engine.counted.opening import Offered, Opening
 from bigfleet.engine.counted.step import CountedStep
 from bigfleet.engine.decide.assign import (
     SHORTS,
@@ -84,15 +85,17 @@ def _serve_sums(run: Running, order: NDArray[np.int32], first: int, last: int, s
 
 def _serve_both(run: Running, counted: CountedStep, order: NDArray[np.int32], short: NDArray[np.int32]) -> None:
     stores, giving, placement = run.stores, run.giving, run.policy.placement
-    closing, empty = giving.offered(stores.nodes, stores.fleet, stores.catalog, run.conditions, placement, run.now)
+    offered = Offered(*giving.offered(stores.nodes, stores.fleet, stores.catalog, run.conditions, placement, run.now))
+    opening = Opening(counted.lacking, counted.rules, stores.catalog, stores.fleet, stores.demand, stores.nodes)
 
     def world() -> World:
         return run.bench.world(stores.catalog, stores.fleet, stores.demand.store)
 
-    run.w = counted.open(
-        world, stores.catalog, stores.fleet, stores.demand, stores.nodes, run.policy, run.conditions,
-        run.applied.standing, giving.published(stores.catalog, placement), run.fresh, closing, empty,
+    opened = opening.open(
+        world, run.policy, run.conditions, run.applied.standing, giving.published(stores.catalog, placement),
+        run.fresh, offered,
     )  # fmt: skip
+    run.w = counted.begin(opened)
     stretches: Iterable[tuple[bool, int, int]] = [(True, 0, len(counted.entries))]
     if len(order):
         stretches = runs(ranks(run.w, order), ranks(run.w, counted.entries))
