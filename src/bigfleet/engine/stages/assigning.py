@@ -12,15 +12,10 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.counted.opening import Offered, Opening
 from bigfleet.engine.counted.step import CountedStep
-from bigfleet.engine.decide.assign import (
-    SHORTS,
-    begin_assign,
-    count_pending,
-    credit_units,
-    order_pending,
-    serve_pending,
-)
+from bigfleet.engine.decide.assign import count_pending, order_pending, serve_pending
+from bigfleet.engine.decide.credit_units import begin_assign, credit_units
 from bigfleet.engine.decide.fold import fold_gangs
+from bigfleet.engine.decide.free import SHORTS
 from bigfleet.engine.decide.order import ranks, runs
 from bigfleet.engine.decide.workbench import Workbench
 from bigfleet.engine.decide.world import World
