@@ -27,7 +27,7 @@ from bigfleet.engine.decide.reclaim import (
 )
 from bigfleet.engine.decide.victims import victim_slots
 from bigfleet.engine.fleet.fleet import NEVER
-from bigfleet.engine.nodes.sessions import NEVER as UNCHANGED
+from bigfleet.engine.nodes.sessions import MODE_HELD
 from bigfleet.engine.outcome.actions import NO_ACQUISITIONS, Acquisitions, bindings
 from bigfleet.engine.stages.running import Running
 
@@ -128,8 +128,6 @@ def _victims(run: Running, count: int) -> Victims:
 
 def _resting_clusters(run: Running) -> NDArray[np.uint8]:
     """Clusters that changed their mode so lately that nothing of them is reclaimed (P2); none where nobody reports."""
-    nodes = run.stores.nodes
-    if not nodes.heard:
+    if not run.stores.nodes.heard:
         return _NO_CLUSTERS
-    changed = nodes.s.changed_at[: run.stores.clusters]
-    return ((changed != UNCHANGED) & (run.now - changed < run.policy.placement.mode_hold_ns)).astype(np.uint8)
+    return ((run.giving.sessions & MODE_HELD) != 0).astype(np.uint8)

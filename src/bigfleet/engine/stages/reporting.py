@@ -15,6 +15,7 @@ from bigfleet.engine.counted.step import CountedStep
 from bigfleet.engine.counted.turns import find_lacking
 from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.giving_back.giving import aborted, begun
+from bigfleet.engine.nodes.sessions import FRESH
 from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.placed import (
     Placed,
@@ -37,17 +38,10 @@ def look(run: Running) -> None:
     stores, policy = run.stores, run.policy
     mark_parked(run.w, run.rules, stores.clusters, run.applied.more)
     run.giving.begin(stores.nodes, stores.fleet, run.applied.standing, run.w.c.connected, policy.placement, run.now)
-    run.fresh = _fresh_clusters(run)
+    run.fresh = (run.giving.sessions & FRESH) != 0
     lacking = find_lacking(run.w, stores.clusters)
     if lacking is not None:
         run.counted = CountedStep(lacking, policy, run.now, run.bench.victims, run.bench.ranked)
-
-
-def _fresh_clusters(run: Running) -> NDArray[np.bool_]:
-    """Reporting clusters whose last roll-up of this stream is young enough (P3)."""
-    s, n = run.stores.nodes.s, run.stores.clusters
-    known = (s.reporting[:n] != 0) & (s.streamed[:n] != 0) & (run.stores.demand.store.c.connected[:n] != 0)
-    return known & (run.now - s.seen_at[:n] <= run.policy.placement.fresh_ns)
 
 
 def phases(run: Running, picked: Picked) -> Placed:
