@@ -48,6 +48,7 @@ from bigfleet.engine.counted.supply import (
 )
 from bigfleet.engine.counted.turns import Lacking, take_turns
 from bigfleet.engine.counted.worth import price_units
+from bigfleet.engine.decide.need_names import Needs
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN
 from bigfleet.engine.fleet.cells import OWNER_IDLE, OWNER_SPECULATIVE
@@ -218,23 +219,8 @@ class Opening:
 
     def _keys(self, w: World) -> dict[NeedKey, int]:
         """Turns by the keys of their needs."""
-        catalog, texts = self.catalog, self.catalog.texts.texts
-        found = {}
-        for turn, entry in enumerate(self.lacking.entries.tolist()):
-            unit = ""
-            if int(w.e.kind[entry]) != GANG:
-                amounts = w.parts.unit[int(w.e.part[entry])]
-                named = {catalog.resources[d]: int(amounts[d]) for d in np.nonzero(amounts)[0].tolist()}
-                odd = catalog.odd.pairs(named.pop(ODD, 0))
-                unit = ",".join(f"{name}={amount}" for name, amount in sorted((*named.items(), *odd)))
-            key = NeedKey(
-                self.fleet.clusters[int(w.e.cluster[entry])],
-                texts[int(w.p.text[w.e.prof[entry]])],
-                texts[int(w.e.group[entry])],
-                unit,
-            )
-            found[key] = turn
-        return found
+        needs = Needs.of_now(w, self.catalog, self.fleet.clusters)
+        return {needs.entry_key(entry): turn for turn, entry in enumerate(self.lacking.entries.tolist())}
 
     # ---- what they may look at -------------------------------------------------------------------------------------
 

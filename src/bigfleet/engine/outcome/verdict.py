@@ -7,6 +7,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.odd import ODD
+from bigfleet.engine.decide.need_names import Needs
 from bigfleet.engine.decide.order import in_order
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE, SPREAD
 from bigfleet.engine.fleet.cells import (
@@ -17,7 +18,6 @@ from bigfleet.engine.fleet.cells import (
     OWNER_SPECULATIVE,
     SPECULATIVE,
 )
-from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.units import UnitOutcome
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import DomainCoverage, Supply, UnmetReason, Verdict

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigfleet.engine.decide.need_names import Needs
 from bigfleet.engine.decide.order import in_order
 from bigfleet.engine.decide.reclaim import spend
 from bigfleet.engine.decide.victims import forget_lost
 from bigfleet.engine.fleet.tally import Columns, Counts
 from bigfleet.engine.kernels.ids import USED
 from bigfleet.engine.outcome.actions import ActionBatch, Names, all_actions, shares
-from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.outcome import StepResult
 from bigfleet.engine.outcome.placed import Placed
 from bigfleet.engine.outcome.shortfall import ShortfallBatch, age_parts, count_parts, next_change

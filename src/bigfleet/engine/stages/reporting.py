@@ -13,10 +13,10 @@ from bigfleet.engine.counted.closing import age_units, clear_parking, count_shor
 from bigfleet.engine.counted.judging import lie_empty
 from bigfleet.engine.counted.step import CountedStep
 from bigfleet.engine.counted.turns import find_lacking
+from bigfleet.engine.decide.need_names import Needs
 from bigfleet.engine.fleet.placing import KEPT
 from bigfleet.engine.giving_back.giving import aborted, begun
 from bigfleet.engine.nodes.sessions import FRESH
-from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.placed import (
     Placed,
     acquired,
