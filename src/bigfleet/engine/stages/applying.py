@@ -75,7 +75,7 @@ class Inputs:
         if machines is not None and demand is not None and demand.rollups:
             catalog.expect(machines.shapes)
         rollups = stores.demand.apply(demand, policy, now, rejected) if demand is not None else {}
-        stale = not catalog.keys_are_current()
+        stale = not catalog.live_keys.are_current()
         if stale:
             catalog.rekey()
         if stale or renumbered:
@@ -83,7 +83,7 @@ class Inputs:
             self._retry_all = True
         catalog.complete_matches()
         stores.demand.split()
-        fleet.name(catalog.named_ids, now)
+        fleet.name(catalog.live_keys.named_ids, now)
         fleet.advance(now)
         more = self._apply_machines(machines, now, rejected, heard)
         if demand is not None and heard:
