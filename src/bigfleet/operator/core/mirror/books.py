@@ -75,6 +75,15 @@ class Books:
             apply[type(delta)](delta)
         self.budgets.settle(self.nodes.values(), self.touched)
 
+    def comes(self, machine: str, seen: f.NodeSeen | None, group: str) -> None:
+        """A machine is on its way to us, or not any more."""
+        node = None
+        if seen is not None:
+            node = Node(seen, self._class_of(seen), self.dimensions.amounts(seen.allocatable, absent_pods=UNLIMITED))
+            self._widen()
+            node.widen(self._width)
+        self.keeping.told(machine, node, group)
+
     def count_old(self, now: int) -> None:
         """Time has passed: nodes tell how many of their pods became old."""
         self.touched.update(node.name for node in self.maturing.count(self.pods, now))
@@ -322,7 +331,7 @@ class Books:
         width = len(self.dimensions.places)
         if width > self._width:
             self._width = width
-            for node in self.nodes.values():
+            for node in [*self.nodes.values(), *self.keeping.all_coming()]:
                 node.widen(width)
 
     # ----------------------------------------------------------------------------------------------------------- kinds
@@ -345,7 +354,7 @@ class Books:
         self._classes.clear()
         for filter in self.kinds.filters():
             filter.forget()
-        for node in self.nodes.values():
+        for node in [*self.nodes.values(), *self.keeping.all_coming()]:
             node.cls = self._class_of(node.facts)
 
     def _new_filter(self, filter: NodeFilter) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror.away import is_away, next_grace
 from bigfleet.operator.core.mirror.books import Books
-from bigfleet.operator.core.mirror.facts import Delta
+from bigfleet.operator.core.mirror.facts import Delta, NodeSeen
 from bigfleet.operator.core.mirror.levels import INTERVAL, Levels
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.order import Order
@@ -35,6 +35,8 @@ class Findings(Struct, frozen=True):
     reopen: tuple[str, ...] = ()
     # Machines of nodes that were kept for somebody and are for all now.
     let_go: tuple[str, ...] = ()
+    # Machines of new nodes, each with the pods that may come before it is for all.
+    reserved: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Pods the scheduler has left unbound for too long although there is room: the shell writes an Event.
     stuck: tuple[str, ...] = ()
 
@@ -75,14 +77,14 @@ class Mirror:
             self._books.set_away(node, True)
             self._settled, self._changed = False, True
 
-    def told(self, machine: str, under_way: Resources | None) -> None:
-        """The shard says that a machine with so much is on its way to this cluster, or that it is not."""
-        self._books.keeping.told(machine, under_way)
+    def told(self, machine: str, under_way: NodeSeen | None, group: str = "") -> None:
+        """The shard says that a machine is on its way to this cluster, or that it is not."""
+        self._books.comes(machine, under_way, group)
         self._settled = False
 
     def keep_for(self, group: str, has: Resources) -> str:
         """For whom a node of ours is kept that has just come, bought for this gang or none; empty when for nobody."""
-        return self._books.keeping.keep_for(group, has)
+        return self._books.keeping.keep_for(group)
 
     def settle(self, now: int) -> Findings:
         """Look once at everything."""
@@ -118,7 +120,12 @@ class Mirror:
         self._told_stuck = stuck
         reopen = tuple(sorted(node.facts.machine for node in outcome.reopened if node.ours))
         let_go = tuple(node.facts.machine for node in outcome.let_go)
-        return Findings(self.version, grew, sum(stranded.values()), reopen, let_go, fresh)
+        reserved = tuple(
+            (node.facts.machine, tuple(pod.uid for pod in pods))
+            for node, pods in outcome.reserved.items()
+            if node not in outcome.let_go
+        )
+        return Findings(self.version, grew, sum(stranded.values()), reopen, let_go, reserved, fresh)
 
     # ------------------------------------------------------------------------------------------------------------ out
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bigfleet.engine.batches import Shape
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.operator.core.mirror import facts
@@ -48,6 +49,21 @@ class MirrorFeed:
         told += [facts.NodeGone(id) for id in nodes if id not in self._cluster.nodes and id in self._nodes]
         self._nodes = self._nodes - set(nodes) | {id for id in nodes if id in self._cluster.nodes}
         return told
+
+    def coming(self, machine: str, shape: Shape) -> facts.NodeSeen:
+        """A machine as the node it will be."""
+        taints = shape.taints
+        if self._cluster.scheduler.risk_rule and shape.probability:
+            taints = (*taints, Taint(RISK_TAINT, f"{shape.probability:g}"))
+        labels = {**shape.node_labels(), HOSTNAME_LABEL: machine}
+        return facts.NodeSeen(
+            machine,
+            shape.allocatable.minus(self._cluster.overhead),
+            tuple(sorted(labels.items())),
+            taints,
+            machine=machine,
+            ready=False,
+        )
 
     def _node(self, node: Node) -> facts.NodeSeen:
         taints, risk = node.shape.taints, node.shape.probability

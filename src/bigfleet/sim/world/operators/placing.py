@@ -6,6 +6,7 @@ decided here. Closing, levels of fill and losses are carried into cluster and mi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -67,7 +68,9 @@ class PlacementReports:
             self.close(machine, False, now)
         for machine in found.let_go:
             self._cluster.keep(machine, "")
-        if found.let_go:
+        for machine, uids in found.reserved:
+            self._cluster.reserve(machine, Counter(uid.rsplit("/", 2)[0] for uid in uids))
+        if found.let_go or found.reserved:
             self.on_open()
         if levels:
             self._levels_due = now + LEVELS_EVERY
@@ -115,7 +118,8 @@ class PlacementReports:
         else:
             self._bound_for.pop(state.machine, None)
         comes = state.shape is not None and state.state == MachineState.CONFIGURING
-        self.mirror.told(state.machine, state.shape.allocatable if comes and state.shape else None)
+        seen = self._feed.coming(state.machine, state.shape) if comes and state.shape else None
+        self.mirror.told(state.machine, seen, state.group)
         self._stale = True
 
     def joined(self, machine: str) -> None:
