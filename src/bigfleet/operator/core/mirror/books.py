@@ -331,7 +331,7 @@ class Books:
         width = len(self.dimensions.places)
         if width > self._width:
             self._width = width
-            for node in [*self.nodes.values(), *self.keeping.all_coming()]:
+            for node in [*self.nodes.values(), *self.keeping.under_way()]:
                 node.widen(width)
 
     # ----------------------------------------------------------------------------------------------------------- kinds
@@ -354,7 +354,7 @@ class Books:
         self._classes.clear()
         for filter in self.kinds.filters():
             filter.forget()
-        for node in [*self.nodes.values(), *self.keeping.all_coming()]:
+        for node in [*self.nodes.values(), *self.keeping.under_way()]:
             node.cls = self._class_of(node.facts)
 
     def _new_filter(self, filter: NodeFilter) -> None:

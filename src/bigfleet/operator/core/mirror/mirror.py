@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror.away import is_away, next_grace
 from bigfleet.operator.core.mirror.books import Books
 from bigfleet.operator.core.mirror.facts import Delta, NodeSeen
@@ -82,7 +81,7 @@ class Mirror:
         self._books.comes(machine, under_way, group)
         self._settled = False
 
-    def keep_for(self, group: str, has: Resources) -> str:
+    def keep_for(self, group: str) -> str:
         """For whom a node of ours is kept that has just come, bought for this gang or none; empty when for nobody."""
         return self._books.keeping.keep_for(group)
 

@@ -15,7 +15,7 @@ from bigfleet.operator.core.mirror.kinds import Kind
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.placing import Placing, allows
 from bigfleet.operator.core.mirror.pods import Pod, Request
-from bigfleet.operator.core.mirror.reserving import reserve
+from bigfleet.operator.core.mirror.reserving import is_choosy, reserve
 
 # Room that the scheduler has not used for so long is no room.
 STUCK_AFTER = 5 * 60 * SECOND
@@ -24,7 +24,7 @@ STUCK_AFTER = 5 * 60 * SECOND
 class Outcome:
     """What a pass found. `roomy` pods have room, `stranded` ones do not, `stuck` ones had it for too long."""
 
-    __slots__ = ("let_go", "reserved", "placeholders", "reopened", "roomy", "stranded", "stuck")
+    __slots__ = ("let_go", "placeholders", "reopened", "reserved", "roomy", "stranded", "stuck")
 
     def __init__(self) -> None:
         self.roomy: list[Pod] = []
@@ -73,9 +73,10 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
             short.append((kind, pods[placed:]))
     _reopen(books, placing, short, outcome)
     lacking = [pod for pod in outcome.stranded if pod.kind.same is None]
-    if ready := books.keeping.plain():
-        outcome.reserved |= reserve(placing, lacking, ready, books.keeping.coming())
-    outcome.let_go = books.keeping.let_go(gangs, whole, outcome.reserved, bool(lacking), now)
+    choosy = any(is_choosy(pod.kind) for pod in lacking)
+    if choosy and (here := books.keeping.here()):
+        outcome.reserved |= reserve(placing, lacking, here, books.keeping.coming())
+    outcome.let_go = books.keeping.let_go(gangs, whole, outcome.reserved, choosy, now)
     _place_placeholders(books, placing, outcome)
     return outcome
 

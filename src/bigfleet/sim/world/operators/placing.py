@@ -124,8 +124,7 @@ class PlacementReports:
 
     def joined(self, machine: str) -> None:
         """A node has come. A real one is there for some seconds before it is ready, time enough for a taint."""
-        node = self._cluster.nodes[machine]
-        whom = self.mirror.keep_for(self._bound_for.get(machine, ""), node.shape.allocatable)
+        whom = self.mirror.keep_for(self._bound_for.get(machine, ""))
         if whom:
             self._cluster.keep(machine, whom)
 
