@@ -30,7 +30,7 @@ _CLASSES_KEPT = 4096
 class Books:
     """Everything the mirror knows."""
 
-    def __init__(self, old_after: int = OLD_AFTER) -> None:
+    def __init__(self, old_after: int = OLD_AFTER, *, reserves: bool = True) -> None:
         self.maturing = Maturing(old_after)
         self.dimensions = Dimensions()
         self.kinds = Kinds(self.dimensions)
@@ -44,7 +44,7 @@ class Books:
         # Gangs by domain: how many of them run there.
         self.gangs: dict[str, dict[str, int]] = {}
         self.not_ready: dict[str, Node] = {}
-        self.keeping = Keeping()
+        self.keeping = Keeping(reserves)
         # What changed since somebody looked: nodes to tell about, nodes with more room.
         self.touched: set[str] = set()
         self.gained: dict[str, Node] = {}

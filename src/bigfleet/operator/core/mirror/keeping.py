@@ -32,7 +32,9 @@ _GANG = "gang "
 class Keeping:
     """Nodes that are kept, since when each of them has been ready, and machines that are still to become nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, reserves: bool) -> None:
+        """`reserves`: pods may be given tolerations; without, only nodes of gangs are kept, until all of it has room."""
+        self.reserves = reserves
         self._nodes: dict[str, Node] = {}
         self._since: dict[str, int] = {}
         # Since when each of them is ready and reserved for somebody.
@@ -47,7 +49,7 @@ class Keeping:
         """For whom a node is kept that has just come, bought for this gang or none; empty when for nobody."""
         if group:
             return _GANG + group
-        return RESERVED if self._choosy else ""
+        return RESERVED if self._choosy and self.reserves else ""
 
     def told(self, machine: str, node: Node | None, group: str) -> None:
         """The shard says that a machine is on its way to us, or that it is not."""
@@ -67,7 +69,7 @@ class Keeping:
 
     def forget(self, name: str) -> None:
         for known in (self._nodes, self._since, self._reserved):
-            known.pop(name, None)  # type: ignore[attr-defined]
+            known.pop(name, None)
 
     def for_gang(self, group: str, waiting: Container[str]) -> list[Node]:
         """Nodes kept for it, or for a gang that waits for nothing any more: that one may have taken this one's."""

@@ -42,10 +42,18 @@ class Findings(Struct, frozen=True):
 
 class Mirror:
     """One cluster; levels of fill change at most every `levels_every` nanoseconds. `firm_last`: pods that interruptions
-    cost much are kept off interruptible nodes, so others should take those first."""
+    cost much are kept off interruptible nodes, so others should take those first. `reserves`: new nodes are reserved
+    for pods by tolerations."""
 
-    def __init__(self, *, levels_every: int = INTERVAL, firm_last: bool = False, old_after: int = OLD_AFTER) -> None:
-        self._books = Books(old_after)
+    def __init__(
+        self,
+        *,
+        levels_every: int = INTERVAL,
+        firm_last: bool = False,
+        old_after: int = OLD_AFTER,
+        reserves: bool = True,
+    ) -> None:
+        self._books = Books(old_after, reserves=reserves)
         self._order = Order(self._books.nodes, self._books.dimensions)
         self._placing = Placing(self._order)
         self._reports = Reports(self._books.nodes, self._books.dimensions)

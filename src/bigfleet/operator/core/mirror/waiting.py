@@ -64,8 +64,9 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
             used = _place_gang(books, placing, gangs, group, outcome)
             if used is not None:
                 whole.add(group)
-                mine = [pod for _, pods in gangs[group] for pod in pods]
-                outcome.reserved |= dict.fromkeys(used, mine)
+                if books.keeping.reserves:
+                    mine = [pod for _, pods in gangs[group] for pod in pods]
+                    outcome.reserved |= dict.fromkeys(used, mine)
             continue
         placed = placing.place(kind, len(pods))
         outcome.roomy += pods[:placed]

@@ -20,7 +20,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.sim.scenario.steps import Untruth
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.operators.counted_rows import counted_rollup
-from bigfleet.sim.world.operators.mirror_feed import MirrorFeed
+from bigfleet.sim.world.operators.mirror_feed import MirrorFeed, object_of
 from bigfleet.virtual.kernel import SECOND
 
 LOOK_PAUSE = SECOND
@@ -69,7 +69,7 @@ class PlacementReports:
         for machine in found.let_go:
             self._cluster.keep(machine, "")
         for machine, uids in found.reserved:
-            self._cluster.reserve(machine, Counter(uid.rsplit("/", 2)[0] for uid in uids))
+            self._cluster.reserve(machine, Counter(map(object_of, uids)))
         if found.let_go or found.reserved:
             self.on_open()
         if levels:
