@@ -60,7 +60,7 @@ def operator(
         bool,
         typer.Option(
             "--reserve-new-nodes/--leave-pods",
-            help="Add a toleration of that taint to waiting pods; else only nodes of gangs are kept, and pods left alone.",
+            help="Add a toleration of that taint to pods such a node is for; else only nodes of gangs are kept.",
         ),
     ] = True,
     cordon_closing: Annotated[

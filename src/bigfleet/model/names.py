@@ -125,10 +125,5 @@ def is_object_name(name: str) -> bool:
 
 
 def kept_value(node: str) -> str:
-    """What tells the taint of one kept node from another's: its name, or a digest where that is too long for a value."""
-    return node if len(node) <= 63 else hashlib.sha256(node.encode()).hexdigest()[:40]
-
-
-def kept_value(node: str) -> str:
-    """What tells the taint of one kept node from another's: its name, or a digest where that is too long for a value."""
+    """What tells the taint of one kept node from another's: its name, or a digest where a value cannot hold that."""
     return node if len(node) <= 63 else hashlib.sha256(node.encode()).hexdigest()[:40]

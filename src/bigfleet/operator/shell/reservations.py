@@ -70,8 +70,9 @@ class Reservations:
         except ApiError as error:
             if error.status == 422:
                 # A pod without any has no list to add to.
-                return await self._begin(path, same, added)
-            self._refused(path, error)
+                await self._begin(path, same, added)
+            else:
+                self._refused(path, error)
         return None
 
     async def _begin(self, path: str, same: object, added: list[dict[str, str]]) -> None:

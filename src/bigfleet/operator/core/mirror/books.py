@@ -18,10 +18,9 @@ from bigfleet.operator.core.mirror.keeping import Keeping
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
-from bigfleet.operator.core.mirror.pods import OLD_AFTER, Maturing, Pod
+from bigfleet.operator.core.mirror.pods import OLD_AFTER, Maturing, Pod, Waitlist
 from bigfleet.operator.core.mirror.requests import Requests
 from bigfleet.operator.core.mirror.tallies import Domains, Tally
-from bigfleet.operator.core.mirror.waitlist import Waitlist
 
 _UID = attrgetter("uid")
 _CLASSES_KEPT = 4096

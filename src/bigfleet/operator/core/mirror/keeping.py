@@ -33,7 +33,7 @@ class Keeping:
     """Nodes that are kept, since when each of them has been ready, and machines that are still to become nodes."""
 
     def __init__(self, reserves: bool) -> None:
-        """`reserves`: pods may be given tolerations; without, only nodes of gangs are kept, until all of it has room."""
+        """`reserves`: pods may be given tolerations; else only nodes of gangs are kept, until all of it has room."""
         self.reserves = reserves
         self._nodes: dict[str, Node] = {}
         self._since: dict[str, int] = {}
