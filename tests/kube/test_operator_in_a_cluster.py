@@ -333,3 +333,67 @@ def test_an_api_server_that_restarts_withdraws_no_demand(scene: Scene) -> None:
     )
     counts = [sum(need.count for need in rollup.needs) for rollup in scene.shard.all("rollup")[heard:]]
     assert set(counts) == {5, 4}, json.dumps(counts)
+
+
+def _asked_for(scene: Scene, app: str) -> list[str]:
+    """The names of an app's pods once they wait, with a request for each, as the controller of pods makes them."""
+    path = f"/api/v1/namespaces/default/pods?labelSelector=app%3D{app}"
+    wait_until(lambda: scene.cluster.items(path), what=f"pods of {app}")
+    found = scene.cluster.items(path)
+    for pod in found:
+        meta = pod["metadata"]
+        scene.cluster.apply(
+            {
+                "apiVersion": "bigfleet.lucy.sh/v1alpha1",
+                "kind": "CapacityRequest",
+                "metadata": {
+                    "name": meta["name"],
+                    "namespace": "default",
+                    "labels": {"bigfleet.lucy.sh/owned-by-pod": meta["uid"]},
+                },
+                "spec": {"resources": pod["spec"]["containers"][0]["resources"]["requests"]},
+            }
+        )
+    return [pod["metadata"]["name"] for pod in found]
+
+
+def test_a_new_node_is_reserved_for_the_pod_that_needs_it_by_a_toleration_and_then_opens(scene: Scene) -> None:
+    """Four plain pods are first in the scheduler's queue, and would fill the node the other one was bought a node for."""
+    scene.cluster.apply(deployment("plain", 4, {"cpu": "1"}))
+    plain = _asked_for(scene, "plain")
+    alone = deployment("alone", 1, {"cpu": "1"})
+    alone["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    scene.cluster.apply(alone)
+    [name] = _asked_for(scene, "alone")
+    scene.shard.wait_for("rollup", lambda rollup: sum(need.stranded for need in rollup.needs) == 5)
+    scene.shard.has_node("m-1", CONFIGURING, resources={"resources": {"cpu": "4", "memory": "16Gi", "pods": "110"}})
+    wait_until(lambda: "un-m-1" in scene.upcoming(), what="the operator knows of the machine")
+    # Registered, and ready only when the test says so.
+    room = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    labels = {"bigfleet.lucy.sh/machine-id": "m-1", "kubernetes.io/hostname": "m-1"}
+    not_ready = [{"type": "Ready", "status": "False", "reason": "Booting", "message": ""}]
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "m-1", "labels": labels},
+        "status": {"allocatable": room, "capacity": room, "conditions": not_ready},
+    }
+    assert scene.cluster.ask("POST", "/api/v1/nodes", node)[0] == 201
+
+    def tolerations() -> list[dict[str, Any]]:
+        pod = scene.cluster.ask("GET", f"/api/v1/namespaces/default/pods/{name}")[1]
+        return [each for each in pod["spec"].get("tolerations", ()) if each.get("key") == "bigfleet.lucy.sh/kept"]
+
+    wait_until(tolerations, what="the pod may come before others")
+    assert tolerations() == [
+        {"key": "bigfleet.lucy.sh/kept", "operator": "Equal", "value": "m-1", "effect": "NoSchedule"}
+    ]
+    scene.shard.has_node("m-1")
+    fake = {"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}}
+    assert scene.cluster.ask("PATCH", "/api/v1/nodes/m-1", fake, kind=MERGE)[0] == 200
+    wait_running(scene.cluster, 1, app="alone")
+    assert name in scene.pods_on("m-1")
+    wait_until(lambda: len(scene.pods_on("m-1")) == 4, what="what is left of the node is open to all")
+    assert len(set(scene.pods_on("m-1")) & set(plain)) == 3
+    kept = [each for each in scene.node("m-1")["spec"].get("taints", ()) if each["key"] == "bigfleet.lucy.sh/kept"]
+    assert not kept

@@ -11,6 +11,7 @@ The plan is made anew at every look and leaves no guests behind.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
@@ -32,11 +33,14 @@ def reserve(
     """Nodes that are here and have to be reserved, with the pods that may come."""
     waiting: dict[Kind, list[Pod]] = {}
     for pod in lacking:
-        waiting.setdefault(pod.kind, []).append(pod)
+        # No node comes for a pod that nobody asks for; it may take somebody's room all the same.
+        if pod.row is not None:
+            waiting.setdefault(pod.kind, []).append(pod)
+    counts = Counter(pod.kind for pod in lacking)
     suits = {kind: [node for node in (*here, *coming) if _suits(kind, node)] for kind in waiting}
     turns = sorted(waiting, key=lambda kind: (*kind.order[:3], len(suits[kind]), *kind.order[3:]))
     could_stand = {
-        node: {kind for kind in turns if kind.fit.filter.suits(node) and node.room(kind.need)} for node in here
+        node: {kind for kind in counts if kind.fit.filter.suits(node) and node.room(kind.need)} for node in here
     }
     mark = placing.mark()
     planned = _plan(placing, waiting, turns, suits, set(here))
@@ -45,7 +49,7 @@ def reserve(
     found: dict[Node, list[Pod]] = {}
     for node in here:
         mine = {kind: held[node] for kind, held in planned.items() if node in held}
-        others = [kind for kind in could_stand[node] if mine.get(kind, 0) < len(waiting[kind]) and mine.keys() - {kind}]
+        others = [kind for kind in could_stand[node] if mine.get(kind, 0) < counts[kind] and mine.keys() - {kind}]
         if others and any(is_choosy(kind) for kind in mine):
             found[node] = [pod for kind, count in mine.items() for pod in islice(oldest[kind], count)]
     return found

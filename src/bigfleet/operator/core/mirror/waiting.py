@@ -65,7 +65,7 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
             if used is not None:
                 whole.add(group)
                 if books.keeping.reserves:
-                    mine = [pod for _, pods in gangs[group] for pod in pods]
+                    mine = [pod for _, pods in gangs[group] for pod in pods if pod.row is not None]
                     outcome.reserved |= dict.fromkeys(used, mine)
             continue
         placed = placing.place(kind, len(pods))
@@ -74,7 +74,7 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
             short.append((kind, pods[placed:]))
     _reopen(books, placing, short, outcome)
     lacking = [pod for pod in outcome.stranded if pod.kind.same is None]
-    choosy = any(is_choosy(pod.kind) for pod in lacking)
+    choosy = any(is_choosy(pod.kind) for pod in lacking if pod.row is not None)
     if choosy and (here := books.keeping.here()):
         outcome.reserved |= reserve(placing, lacking, here, books.keeping.coming())
     outcome.let_go = books.keeping.let_go(gangs, whole, outcome.reserved, choosy, now)
