@@ -351,14 +351,14 @@ def _asked_for(scene: Scene, app: str) -> list[str]:
                     "namespace": "default",
                     "labels": {"bigfleet.lucy.sh/owned-by-pod": meta["uid"]},
                 },
-                "spec": {"resources": pod["spec"]["containers"][0]["resources"]["requests"]},
+                "spec": {"priority": 0, "resources": pod["spec"]["containers"][0]["resources"]["requests"]},
             }
         )
     return [pod["metadata"]["name"] for pod in found]
 
 
 def test_a_new_node_is_reserved_for_the_pod_that_needs_it_by_a_toleration_and_then_opens(scene: Scene) -> None:
-    """Four plain pods are first in the scheduler's queue, and would fill the node the other one was bought a node for."""
+    """Four plain pods are first in the scheduler's queue, and would fill the node that was bought for the other."""
     scene.cluster.apply(deployment("plain", 4, {"cpu": "1"}))
     plain = _asked_for(scene, "plain")
     alone = deployment("alone", 1, {"cpu": "1"})
