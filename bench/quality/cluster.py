@@ -121,9 +121,22 @@ class JudgedCluster:
             self.nodes[machine].kept_for = kept_for
             self._bar(machine)
 
+    def reserve(self, machine: str, pods: dict[str, int]) -> None:
+        """So many pods of each of these objects were given what lets them on the kept node."""
+        if machine in self.nodes:
+            permits = {}
+            for name, count in pods.items():
+                head, _, kind = name.rpartition("k")
+                permits[int(kind), int(head[1:-1]) if head else NOBODY] = count
+            self._world.permits[self.rows[machine]] = permits
+
     def _bar(self, machine: str) -> None:
-        node = self.nodes[machine]
-        self._world.nodes.cordoned[self.rows[machine]] = node.cordoned or bool(node.kept_for)
+        node, row = self.nodes[machine], self.rows[machine]
+        self._world.nodes.cordoned[row] = node.cordoned
+        if node.kept_for:
+            self._world.permits.setdefault(row, {})
+        else:
+            self._world.permits.pop(row, None)
         self._changed[1].add(machine)
 
     def close(self, machine: str, since: int) -> None:

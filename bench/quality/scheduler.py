@@ -35,11 +35,14 @@ class Scheduler:
             raise ValueError(f"scoring {scoring!r} is unknown; {', '.join(SCORINGS)} are accepted")
         self.scoring, self.strict_levels = scoring, strict_levels
 
-    def feasible(self, world: World, cls: int, cluster: int, free: Ints) -> Flags:
+    def feasible(self, world: World, cls: int, cluster: int, free: Ints, gang: int = NOBODY) -> Flags:
         """Filters: Ready, of the cluster, enough room, risk allowed, token not taken."""
         nodes = world.nodes
         request = world.trace.classes.request[cls]
         fits = nodes.ready & ~nodes.cordoned & (nodes.cluster == cluster) & (free >= request).all(1)
+        for row, permits in world.permits.items():
+            if permits.get((cls, gang), 0) <= 0:
+                fits[row] = False
         if fits.any():
             fits &= world.may_run[cls, nodes.kind]
             token = int(world.trace.classes.exclusive[cls])
@@ -90,7 +93,7 @@ class Scheduler:
             chosen = []
             for pod in pods:
                 cls = int(trace.cls[pod])
-                fits = self.feasible(world, cls, cluster, free) & (nodes.rack == each)
+                fits = self.feasible(world, cls, cluster, free, int(trace.gang[pod])) & (nodes.rack == each)
                 rows = np.flatnonzero(fits)
                 if not len(rows):
                     break

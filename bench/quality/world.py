@@ -97,6 +97,8 @@ class World:
         self.waiting_since = trace.arrive.copy()
         self.waiting: list[int] = []
         self.gang_rack: dict[int, int] = {}
+        # Rows with a hard taint, each with how many pods of a class and gang may come all the same.
+        self.permits: dict[int, dict[tuple[int, int], int]] = {}
         self.account = Account(trace, kinds, BOOT_S[1], CYCLE_S)
         self.watcher: Watcher = Unwatched()
         # Who has bills of its own to settle when the books are closed.
@@ -177,6 +179,8 @@ class World:
 
     def _bind(self, pod: int, row: int) -> None:
         nodes, cls = self.nodes, int(self.trace.cls[pod])
+        if row in self.permits:
+            self.permits[row][cls, int(self.trace.gang[pod])] -= 1
         nodes.free[row] -= self.trace.classes.request[cls]
         nodes.pods[row] += 1
         nodes.units[row, cls] += 1
@@ -280,6 +284,7 @@ class World:
 
     def _end_row(self, row: int) -> None:
         nodes = self.nodes
+        self.permits.pop(row, None)
         nodes.alive[row] = nodes.ready[row] = nodes.closed[row] = nodes.cordoned[row] = False
         nodes.cluster[row] = nodes.rack[row] = NOBODY
 

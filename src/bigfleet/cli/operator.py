@@ -53,7 +53,14 @@ def operator(
         bool,
         typer.Option(
             "--keep-new-nodes/--open-new-nodes",
-            help="Keep new nodes of gangs and with devices for whom they came: a NoSchedule taint, 2 min at most.",
+            help="Keep new nodes for whom they came by a NoSchedule taint: gangs, devices, pods that want one each.",
+        ),
+    ] = True,
+    reserve_new_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--reserve-new-nodes/--leave-pods",
+            help="Add a toleration of that taint to pods such a node is for; else only nodes of gangs are kept.",
         ),
     ] = True,
     cordon_closing: Annotated[
@@ -108,6 +115,7 @@ def operator(
         fill_seconds=float(duration(fill_interval)),
         old_seconds=float(duration(old_after)),
         keep_new_nodes=keep_new_nodes,
+        reserve_new_nodes=reserve_new_nodes,
         cordon_closing=cordon_closing,
         keep_off_interruptible=keep_off_interruptible,
         leader_elect=leader_elect,

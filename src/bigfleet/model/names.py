@@ -24,6 +24,8 @@ SIMULATED_LABEL = f"{API_GROUP}/simulated"
 CAPACITY_TYPE_LABEL = f"{API_GROUP}/capacity-type"
 # About how many GiB a node has for each core; pods of that proportion prefer it (`model/proportion.py`).
 MEMORY_PER_CORE_LABEL = f"{API_GROUP}/memory-per-core"
+# A new node is kept for whom it came: this taint, and a toleration of it on pods that may come meanwhile.
+KEPT_TAINT = f"{API_GROUP}/kept"
 # The machine's id as it is, on nodes whose label cannot hold it.
 MACHINE_ID_ANNOTATION = MACHINE_ID_LABEL
 
@@ -120,3 +122,8 @@ def machine_label(machine_id: str) -> str:
 def is_object_name(name: str) -> bool:
     """Whether Kubernetes accepts it as the name of a custom resource (a DNS-1123 subdomain)."""
     return len(name) <= MAX_OBJECT_NAME and _OBJECT_NAME.fullmatch(name) is not None
+
+
+def kept_value(node: str) -> str:
+    """What tells the taint of one kept node from another's: its name, or a digest where a value cannot hold that."""
+    return node if len(node) <= 63 else hashlib.sha256(node.encode()).hexdigest()[:40]

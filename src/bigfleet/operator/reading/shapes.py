@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bigfleet.crd.capacity_request import LabelSelector
 from bigfleet.crd.capacity_request import Requirement as Expression
-from bigfleet.model.names import API_GROUP
+from bigfleet.model.names import API_GROUP, KEPT_TAINT
 from bigfleet.model.resources import Resources
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.operator.core.mirror.facts import BudgetSeen, HostPort, NodeSeen, Origin, PodShape, PodTerm, SpreadTerm
@@ -25,7 +25,6 @@ PIN_ANNOTATION = f"{API_GROUP}/do-not-disrupt"
 CLOSING_ANNOTATION = f"{API_GROUP}/closing-since"
 # For whom a node that has just come is kept; in force while its taint is there.
 KEPT_ANNOTATION = f"{API_GROUP}/kept-for"
-KEPT_TAINT = f"{API_GROUP}/kept"
 # Who wrote that a pod must not be moved, and in which words.
 _PINS = (
     (PIN_ANNOTATION, "true"),
@@ -61,7 +60,9 @@ def pod_shape(
         group=meaning.group,
         labels=tuple(sorted(meta.labels.items())),
         node_terms=_both(node_terms(pod), terms),
-        tolerations=tuple(Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations),
+        tolerations=tuple(
+            Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations if t.key != KEPT_TAINT
+        ),
         ports=_host_ports(pod),
         affinity=tuple(_pod_term(term, pod) for term in near),
         anti_affinity=tuple(_pod_term(term, pod) for term in apart),

@@ -382,6 +382,10 @@ class ClusterView:
         for key in sorted(self._mounted_by.get(claim, ()) if claim else self._mounting):
             self.pod_seen(self._mounting[key])
 
+    def key_of_uid(self, uid: str) -> str | None:
+        """Namespace and name of a pod."""
+        return self._by_uid.get(uid)
+
     def tell_stuck(self, uid: str) -> None:
         """The scheduler has left a pod unbound although there is room."""
         key = self._by_uid.get(uid)

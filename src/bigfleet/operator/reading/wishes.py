@@ -21,6 +21,7 @@ from bigfleet.crd.capacity_request import (
 from bigfleet.model.names import (
     INSTANCE_TYPE_LABEL,
     INTERRUPTION_PENALTY_ANNOTATION,
+    KEPT_TAINT,
     RECLAMATION_PENALTY_ANNOTATION,
 )
 from bigfleet.model.quantity import QuantityError, parse_quantity
@@ -143,11 +144,14 @@ def _inexpressible(term: NodeTerm) -> str:
 
 
 def _tolerations(pod: Pod) -> tuple[Toleration, ...]:
-    """Those that say something about a kind of machine; every pod tolerates that its node is not ready for a while."""
+    """Those that say something about a kind of machine; every pod tolerates that its node is not ready for a while, and
+    those we reserve a node for that it is kept."""
     return tuple(
         Toleration(each.key, each.operator or "Equal", each.value, each.effect)
         for each in pod.spec.tolerations
-        if not each.key.startswith(CONDITION_PREFIX) and each.operator in ("", "Equal", "Exists")
+        if not each.key.startswith(CONDITION_PREFIX)
+        and each.key != KEPT_TAINT
+        and each.operator in ("", "Equal", "Exists")
     )
 
 

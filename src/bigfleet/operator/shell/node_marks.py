@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from bigfleet.crd.upcoming_node import Taint
-from bigfleet.model.names import API_GROUP, MACHINE_ID_ANNOTATION, MACHINE_ID_LABEL, MEMORY_PER_CORE_LABEL
+from bigfleet.model.names import (
+    API_GROUP,
+    KEPT_TAINT,
+    MACHINE_ID_ANNOTATION,
+    MACHINE_ID_LABEL,
+    MEMORY_PER_CORE_LABEL,
+    kept_value,
+)
 from bigfleet.model.proportion import proportion
 from bigfleet.model.quantity import parse_quantity
 from bigfleet.model.resources import is_device
@@ -24,7 +31,7 @@ from bigfleet.operator.core.mirror.levels import SPARED
 from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.kube.worklist import Worklist
-from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, KEPT_ANNOTATION, KEPT_TAINT, closing_since, kept_for
+from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, KEPT_ANNOTATION, closing_since, kept_for
 
 DRAIN_ANNOTATION = f"{API_GROUP}/drain"
 # Set where it was our closing that cordoned the node: nobody else's cordon is ever taken away.
@@ -159,7 +166,7 @@ class NodeMarks:
 
     def _taints(self, name: str, node: Node, closing: bool, kept: bool) -> tuple[Taint, ...]:
         ours = [Taint(CLOSING_TAINT, _SOFT)] if closing else []
-        ours += [Taint(KEPT_TAINT, _HARD)] if kept else []
+        ours += [Taint(KEPT_TAINT, _HARD, kept_value(name))] if kept else []
         if name in self._levels:
             reasons, level = divmod(self._levels[name], SPARED)
             devices = any(is_device(resource) for resource in node.status.allocatable)

@@ -19,8 +19,6 @@ from bigfleet.crd.available_capacity import AvailableCapacity
 from bigfleet.crd.capacity_request import CapacityRequest
 from bigfleet.crd.upcoming_node import UpcomingNode
 from bigfleet.model.names import API_GROUP, API_VERSION, OPERATOR_CAPABILITIES, PLACEMENT
-from bigfleet.model.quantity import QuantityError
-from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.operator import session_codec
 from bigfleet.operator.core import events as op
@@ -32,7 +30,6 @@ from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.listwatch import ListWatch
 from bigfleet.operator.kube.notices import Notices
 from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
-from bigfleet.operator.reading.amounts import parse
 from bigfleet.operator.reading.overhead import Overhead
 from bigfleet.operator.reading.shapes import closing_since
 from bigfleet.operator.reading.view import ClusterView
@@ -43,6 +40,7 @@ from bigfleet.operator.shell.evictions import Evictions
 from bigfleet.operator.shell.hints import Hints
 from bigfleet.operator.shell.metrics import OperatorMetrics
 from bigfleet.operator.shell.node_marks import NodeMarks, read_drain
+from bigfleet.operator.shell.reservations import Reservations, coming_node
 from bigfleet.operator.shell.settings import OperatorSettings
 from bigfleet.operator.shell.stream import ShardStream
 from bigfleet.operator.shell.templates import Renderer
@@ -85,6 +83,7 @@ class Operator:
             levels_every=int(settings.fill_seconds * op.SECOND),
             firm_last=settings.spares_firm_nodes,
             old_after=int(settings.old_seconds * op.SECOND),
+            reserves=settings.reserve_new_nodes,
         )
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
@@ -92,6 +91,7 @@ class Operator:
         self._marks = NodeMarks(
             client, self._view.nodes, cordon_closing=settings.cordon_closing, levels=settings.fill_levels
         )
+        self._reservations = Reservations(client, self._view.key_of_uid)
         self._evictions = Evictions(client, self._view, metrics, self._eviction_ended)
         self._hints = Hints(client)
         self._upcoming = UpcomingNodes(
@@ -109,8 +109,8 @@ class Operator:
         self._clock = time.time_ns() - time.monotonic_ns()
         self._levels_due = 0.0
         self._hints_due: float | None = None
-        # Machines on their way, the gang each was bound for, and what it has.
-        self._expected: dict[str, tuple[str, Resources]] = {}
+        # Machines on their way, and the gang each was bound for.
+        self._expected: dict[str, str] = {}
         self._greeted = False
         self._view.on_change = self._dirty.set
         self._view.on_node = self._node_changed
@@ -132,7 +132,8 @@ class Operator:
                 parts.create_task(self._notices.run())
                 await asyncio.gather(*(watch.complete.wait() for watch in self._watches))
                 self._begin()
-                for work in (self._acks.work, self._marks.work, self._hints.work, self._upcoming.work):
+                works = (self._acks, self._marks, self._reservations, self._hints, self._upcoming)
+                for work in (each.work for each in works):
                     parts.create_task(work.run())
                 parts.create_task(self._keep_looking())
                 parts.create_task(self._keep_time())
@@ -284,15 +285,14 @@ class Operator:
         expected = self._expected.pop(machine, None)
         if expected is None or self._view.nodes[name].ready or not self._settings.keep_new_nodes:
             return
-        if whom := self._mirror.keep_for(*expected):
+        if whom := self._mirror.keep_for(expected):
             log.debug("new node kept", node=name, kept_for=whom)
             self._marks.keep(name, whom)
 
     def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
         if frame.state == provider_pb2.MACHINE_STATE_CONFIGURING:
-            has = _readable(frame)
-            self._mirror.told(frame.machine_id, has)
-            self._expected[frame.machine_id] = (frame.group, has)
+            self._mirror.told(frame.machine_id, coming_node(frame, self._overhead.total()), frame.group)
+            self._expected[frame.machine_id] = frame.group
         else:
             self._mirror.told(frame.machine_id, None)
             if frame.state != provider_pb2.MACHINE_STATE_CONFIGURED:
@@ -405,6 +405,8 @@ class Operator:
             if (node := self._view.node_of(machine)) is not None:
                 log.debug("new node open to all", node=node.metadata.name)
                 self._marks.keep(node.metadata.name, "")
+        nodes = self._view.machines
+        self._reservations.show((nodes[machine], pods) for machine, pods in found.reserved if machine in nodes)
         for uid in found.stuck:
             self._view.tell_stuck(uid)
         if self._settings.fill_levels:
@@ -463,14 +465,6 @@ class Operator:
             return
         self._levels_due = time.monotonic() + self._settings.fill_seconds
         self._look()
-
-
-def _readable(frame: shard_pb2.NodeStateUpdate) -> Resources:
-    """What the machine has; nothing where that cannot be read, and then its node is kept for nobody."""
-    try:
-        return parse(dict(frame.resources.resources), round_up=False)
-    except (QuantityError, ResourceError):
-        return Resources.ZERO
 
 
 # The shard asks again for what it did not get of these.

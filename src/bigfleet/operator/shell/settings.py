@@ -41,6 +41,7 @@ class OperatorSettings:
     old_seconds: float = 900.0
     cordon_closing: bool = False
     keep_new_nodes: bool = True
+    reserve_new_nodes: bool = True
     # Dollars; units whose interruption costs more are given no node that may be interrupted.
     keep_off_interruptible: float = math.inf
     leader_elect: bool = True

@@ -7,7 +7,7 @@ Knows nothing about shards and sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from bigfleet.engine.batches import Rollup
@@ -159,8 +159,13 @@ class Cluster:
     def keep(self, machine: str, kept_for: str) -> None:
         """Nobody may come to the node until it is kept for nobody."""
         if machine in self.nodes:
-            self.nodes[machine].kept_for = kept_for
+            self.nodes[machine].kept_for, self.nodes[machine].reserved = kept_for, {}
             self._note(node=machine)
+
+    def reserve(self, machine: str, pods: Mapping[str, int]) -> None:
+        """So many pods of each of these objects tolerate from now on that the node is kept."""
+        if machine in self.nodes:
+            self.nodes[machine].reserved = dict(pods)
 
     def closing(self) -> list[str]:
         return sorted(node.id for node in self.nodes.values() if node.closing_since)
@@ -264,6 +269,8 @@ class Cluster:
         if not slots:
             return
         for node, count in self.scheduler.choose(podset, slots, self._domains(podset.kind)):
+            if node.kept_for:
+                node.reserved[podset.name] -= count
             self._hold(podset, node, count, now)
         if podset.waiting_count == 0:
             del self._waiting[podset.name]

@@ -178,7 +178,19 @@ class PodSet:
 class Node:
     """A machine that has joined."""
 
-    __slots__ = ("attributes", "closing_since", "cordoned", "free", "id", "kept_for", "level", "pods", "shape", "total")
+    __slots__ = (
+        "attributes",
+        "closing_since",
+        "cordoned",
+        "free",
+        "id",
+        "kept_for",
+        "level",
+        "pods",
+        "reserved",
+        "shape",
+        "total",
+    )
 
     def __init__(self, id: str, shape: MachineShape, attributes: Mapping[str, str], total: Vector) -> None:
         self.id = id
@@ -191,8 +203,10 @@ class Node:
         # Soft taints: one for each level of fill it lies below, and those of a node that is to empty (0: it is open).
         self.level = 0
         self.closing_since = 0
-        # A hard taint on a node that has just come: nobody may stand there until its operator takes it away.
+        # A hard taint on a node that has just come: until its operator takes it away only those may come that it gave
+        # a toleration to, so many pods of each object.
         self.kept_for = ""
+        self.reserved: dict[str, int] = {}
 
 
 def row_size(size: Resources) -> str:

@@ -42,6 +42,8 @@ class Scheduler:
         for node in nodes:
             fits = room(node.free, kind.vector)
             if fits > 0 and not self.keeps_out(podset, node):
+                if node.kept_for:
+                    fits = min(fits, node.reserved[podset.name])
                 found.append(Slot(1 if kind.apart else fits, node))
         return found
 
@@ -50,7 +52,7 @@ class Scheduler:
         kind = podset.kind
         if node.cordoned:
             return "are cordoned"
-        if node.kept_for:
+        if node.kept_for and not node.reserved.get(podset.name):
             return "have just come and are kept for others"
         if kind.apart and podset in node.pods:
             return "have a pod of the same object, which may share none"

@@ -538,22 +538,59 @@ def gpu_node(name: str, cpu: int = 4000, **more: Any) -> f.NodeSeen:
     return replace(node(name, cpu, **more), allocatable=Resources.of(cpu=cpu) + Resources({"nvidia.com/gpu": 4}))
 
 
-def test_nodes_that_came_for_a_gang_are_kept_from_others_until_all_of_it_has_room() -> None:
-    mirror = looked(pods(2, gang(4000)), pods(1, shape()), node("a", kept_for=FOR_GANG))
+def gpu_job(cpu: int = 1000, gpus: int = 1) -> f.PodShape:
+    return replace(shape(cpu, app=f"job-{cpu}-{gpus}"), requests=Resources({"cpu": cpu, "nvidia.com/gpu": gpus}))
+
+
+def alone(cpu: int = 500) -> f.PodShape:
+    return shape(cpu, app="alone", ports=(f.HostPort("TCP", 80),))
+
+
+def bound(uid: str, of: f.PodShape, where: str) -> f.PodSeen:
+    """A pod that waited stands there."""
+    return f.PodSeen(uid, of, where, request=f"cr-{uid}")
+
+
+def come(mirror: Mirror, came: f.NodeSeen, group: str = "") -> None:
+    """A node registers, as the shell sees it."""
+    mirror.apply([replace(came, kept_for=mirror.keep_for(group))])
+
+
+def test_nodes_that_came_for_a_gang_are_kept_from_others_and_reserved_for_it_when_all_of_it_has_room() -> None:
+    mirror = looked(pods(2, gang(4000)), pods(1, shape(), first=10), node("a", kept_for=FOR_GANG))
     assert {row.group: row.stranded for row in mirror.rows()} == {"g": 2, "": 1}
     [report] = mirror.reports()
     assert not report.ready, "until it is let go it is still on its way"
-    assert mirror.settle(SECOND).let_go == ()
+    assert mirror.settle(SECOND).reserved == ()
     mirror.apply([node("b", kept_for=FOR_GANG)])
-    assert mirror.settle(2 * SECOND).let_go == ("m-a", "m-b")
-    mirror.apply([node("a"), node("b")])
-    mirror.settle(3 * SECOND)
-    assert {row.group: row.stranded for row in mirror.rows()} == {"g": 0, "": 1}
-    assert [report.ready for report in mirror.reports()] == [True, True]
+    found = mirror.settle(2 * SECOND)
+    assert found.let_go == ()
+    assert dict(found.reserved).keys() == {"m-a", "m-b"}
+    members = {uid for _, uids in found.reserved for uid in uids}
+    assert len(members) == 2
+    mirror.apply([bound(uid, gang(4000), where) for uid, where in zip(sorted(members), "ab", strict=True)])
+    assert mirror.settle(3 * SECOND).let_go == ("m-a", "m-b"), "whom they were for stands there"
+    mirror.apply([node("a", 5000), node("b", 5000)])
+    mirror.settle(4 * SECOND)
+    assert {row.group: row.stranded for row in mirror.rows()} == {"g": 0, "": 0}
+    assert all(report.ready for report in mirror.reports())
+
+
+def test_a_gang_that_does_not_come_has_its_nodes_for_half_a_minute() -> None:
+    """A scheduler that has other plans, or somebody who refuses us the toleration."""
+    mirror = looked(pods(1, gang(4000)), node("a", kept_for=FOR_GANG), now=SECOND)
+    assert mirror.settle(30 * SECOND).let_go == ()
+    assert mirror.next_timer() == 31 * SECOND
+    assert mirror.settle(31 * SECOND).let_go == ("m-a",)
 
 
 def test_nodes_of_a_gang_that_waits_for_nothing_are_let_go() -> None:
     mirror = looked(node("a", kept_for=FOR_GANG))
+    assert mirror.settle(SECOND).let_go == ("m-a",)
+
+
+def test_a_node_on_which_its_gang_stands_is_not_kept_for_another_gang() -> None:
+    mirror = looked(pods(1, gang(3000), "a"), pods(2, gang(4000, "late"), first=5), node("a", kept_for=FOR_GANG))
     assert mirror.settle(SECOND).let_go == ("m-a",)
 
 
@@ -564,63 +601,76 @@ def test_a_node_is_kept_for_a_gang_that_gathers_for_eight_minutes_at_most() -> N
     assert mirror.settle(480 * SECOND).let_go == ("m-a",)
 
 
-def test_a_node_with_devices_is_kept_while_pods_without_wait_for_what_comes() -> None:
-    small, job = shape(4000), replace(shape(1000, app="job"), requests=Resources({"cpu": 1000, "nvidia.com/gpu": 1}))
-    mirror = looked(pods(1, small), pods(1, job))
-    came = gpu_node("gpu")
-    mirror.told("m-plain", Resources.of(cpu=4000))
-    mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
-    assert mirror.settle(SECOND).let_go == ()
-    assert [row.stranded for row in mirror.rows()] == [1, 1], "nobody may come yet"
-    mirror.apply([node("plain")])
+def test_pods_with_devices_get_the_node_that_came_for_them_although_others_wait_longer() -> None:
+    mirror = looked(pods(3, shape(2000)), pods(2, gpu_job(2000), first=10))
+    come(mirror, gpu_node("gpu"))
+    found = mirror.settle(SECOND)
+    assert found.let_go == ()
+    [(machine, uids)] = found.reserved
+    assert (machine, len(uids)) == ("m-gpu", 2)
+    assert sorted(row.stranded for row in mirror.rows()) == [2, 3], "for the shard its room is still to come"
+    mirror.apply([bound(uid, gpu_job(2000), "gpu") for uid in uids])
     assert mirror.settle(2 * SECOND).let_go == ("m-gpu",)
 
 
-def test_a_node_with_devices_does_not_wait_for_what_was_bought_later() -> None:
-    """Else its own pods wait for the boot of somebody else's machine."""
-    mirror = looked(pods(2, shape(4000)))
-    mirror.told("m-gpu", gpu_node("gpu").allocatable)
-    mirror.settle(15 * SECOND)
-    mirror.told("m-first", Resources.of(cpu=4000))
-    mirror.settle(16 * SECOND)
-    mirror.told("m-second", Resources.of(cpu=4000))
-    came = gpu_node("gpu")
-    mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
-    assert mirror.settle(60 * SECOND).let_go == (), "bought with it"
-    mirror.apply([node("first")])
-    assert mirror.settle(61 * SECOND).let_go == ("m-gpu",)
+def test_the_job_of_four_devices_gets_the_node_and_smaller_ones_wait_for_theirs() -> None:
+    mirror = looked(pods(2, gpu_job(100, 1)), pods(1, gpu_job(100, 4), first=10))
+    mirror.told("m-small", replace(gpu_node("small"), ready=False))
+    come(mirror, gpu_node("large"))
+    [(machine, uids)] = mirror.settle(SECOND).reserved
+    assert machine == "m-large"
+    assert uids == ("job-100-4-waiting-010",)
 
 
-def test_a_node_with_devices_waits_for_what_may_yet_be_bought_with_it_and_no_longer() -> None:
-    """Pods that were refused a moment ago have no machine under way; seconds later they have one of their own."""
-    mirror = looked(pods(2, shape(4000)))
-    came = gpu_node("gpu")
-    mirror.told("m-gpu", came.allocatable)
-    mirror.apply([replace(came, kept_for=mirror.keep_for("", came.allocatable))])
-    assert mirror.settle(14 * SECOND).let_go == ()
-    assert mirror.next_timer() == 15 * SECOND
-    assert mirror.settle(15 * SECOND).let_go == ("m-gpu",)
+def test_pods_that_want_a_node_each_get_one_and_others_what_is_left() -> None:
+    mirror = looked(pods(8, shape(1000)), pods(2, alone(), first=20))
+    come(mirror, node("a", 2500))
+    come(mirror, node("b", 2500))
+    reserved = dict(mirror.settle(SECOND).reserved)
+    assert {machine: len(uids) for machine, uids in reserved.items()} == {"m-a": 3, "m-b": 3}
+    assert len({uid for uids in reserved.values() for uid in uids}) == 6, "no pod is counted on twice"
 
 
-def test_a_node_with_devices_is_not_kept_from_those_who_have_room() -> None:
-    mirror = looked(pods(1, shape(4000)), node("plain"))
-    assert mirror.keep_for("", gpu_node("gpu").allocatable) == ""
-    mirror.apply([gpu_node("gpu", kept_for="devices")])
-    assert mirror.settle(SECOND).let_go == ("m-gpu",)
+def test_nobody_is_given_anything_where_nobody_could_take_the_room() -> None:
+    mirror = looked(pods(2, gpu_job()))
+    come(mirror, gpu_node("gpu"))
+    found = mirror.settle(SECOND)
+    assert (found.reserved, found.let_go) == ((), ("m-gpu",))
 
 
-def test_only_gangs_and_devices_keep_nodes() -> None:
-    mirror = looked(pods(1, shape()))
-    mirror.told("m-plain", Resources.of(cpu=4000))
-    mirror.settle(0)
-    assert mirror.keep_for("", Resources.of(cpu=4000, memory=1, pods=2)) == ""
-    assert mirror.keep_for("g", Resources.of(cpu=4000)) == FOR_GANG
-    assert mirror.keep_for("", Resources({"nvidia.com/gpu": 1})) == "devices"
+def test_a_node_opens_half_a_minute_after_it_is_ready_if_nobody_comes() -> None:
+    mirror = looked(pods(3, shape(2000)), pods(2, gpu_job(2000), first=10))
+    come(mirror, replace(gpu_node("gpu"), ready=False))
+    found = mirror.settle(SECOND)
+    assert found.reserved and not found.let_go, "pods may be told before it is ready"
+    assert mirror.settle(100 * SECOND).let_go == ()
+    mirror.apply([gpu_node("gpu", kept_for="reserved")])
+    assert mirror.settle(101 * SECOND).let_go == ()
+    assert mirror.next_timer() == 131 * SECOND
+    assert mirror.settle(131 * SECOND).let_go == ("m-gpu",)
 
 
-def test_nodes_of_a_gang_that_went_elsewhere_are_kept_for_another_that_lacks_room() -> None:
+def test_only_gangs_devices_and_pods_that_want_a_node_each_keep_nodes() -> None:
+    assert looked(pods(1, shape())).keep_for("") == ""
+    assert looked(pods(1, shape())).keep_for("g") == FOR_GANG
+    assert looked(pods(1, gpu_job())).keep_for("") == "reserved"
+    assert looked(pods(1, alone())).keep_for("") == "reserved"
+    assert looked(pods(1, alone()), node("a")).keep_for("") == "", "it has room"
+
+
+def test_where_pods_are_left_alone_only_nodes_of_gangs_are_kept_until_all_of_it_has_room() -> None:
+    mirror = Mirror(reserves=False)
+    mirror.apply([*pods(2, gang(4000)), *pods(1, alone(), first=10), node("a", kept_for=FOR_GANG)])
+    assert mirror.settle(0).let_go == ()
+    assert mirror.keep_for("") == ""
+    mirror.apply([node("b", kept_for=FOR_GANG)])
+    found = mirror.settle(SECOND)
+    assert (found.let_go, found.reserved) == (("m-a", "m-b"), ())
+
+
+def test_nodes_of_a_gang_that_went_elsewhere_are_reserved_for_another_that_lacks_room() -> None:
     """Else they open one by one, and whoever is first takes them from a gang whose own nodes were taken."""
     mirror = looked(pods(2, gang(4000, "late")), node("a", kept_for=FOR_GANG))
     assert mirror.settle(SECOND).let_go == ()
     mirror.apply([node("b", kept_for=FOR_GANG)])
-    assert mirror.settle(2 * SECOND).let_go == ("m-a", "m-b")
+    assert dict(mirror.settle(2 * SECOND).reserved).keys() == {"m-a", "m-b"}

@@ -18,10 +18,9 @@ from bigfleet.operator.core.mirror.keeping import Keeping
 from bigfleet.operator.core.mirror.kinds import Kind, Kinds
 from bigfleet.operator.core.mirror.nodes import UNLIMITED, Dimensions, Node, NodeClass
 from bigfleet.operator.core.mirror.placing import tally
-from bigfleet.operator.core.mirror.pods import OLD_AFTER, Maturing, Pod
+from bigfleet.operator.core.mirror.pods import OLD_AFTER, Maturing, Pod, Waitlist
 from bigfleet.operator.core.mirror.requests import Requests
 from bigfleet.operator.core.mirror.tallies import Domains, Tally
-from bigfleet.operator.core.mirror.waitlist import Waitlist
 
 _UID = attrgetter("uid")
 _CLASSES_KEPT = 4096
@@ -30,7 +29,7 @@ _CLASSES_KEPT = 4096
 class Books:
     """Everything the mirror knows."""
 
-    def __init__(self, old_after: int = OLD_AFTER) -> None:
+    def __init__(self, old_after: int = OLD_AFTER, *, reserves: bool = True) -> None:
         self.maturing = Maturing(old_after)
         self.dimensions = Dimensions()
         self.kinds = Kinds(self.dimensions)
@@ -44,7 +43,7 @@ class Books:
         # Gangs by domain: how many of them run there.
         self.gangs: dict[str, dict[str, int]] = {}
         self.not_ready: dict[str, Node] = {}
-        self.keeping = Keeping()
+        self.keeping = Keeping(reserves)
         # What changed since somebody looked: nodes to tell about, nodes with more room.
         self.touched: set[str] = set()
         self.gained: dict[str, Node] = {}
@@ -74,6 +73,15 @@ class Books:
         for delta in deltas:
             apply[type(delta)](delta)
         self.budgets.settle(self.nodes.values(), self.touched)
+
+    def comes(self, machine: str, seen: f.NodeSeen | None, group: str) -> None:
+        """A machine is on its way to us, or not any more."""
+        node = None
+        if seen is not None:
+            node = Node(seen, self._class_of(seen), self.dimensions.amounts(seen.allocatable, absent_pods=UNLIMITED))
+            self._widen()
+            node.widen(self._width)
+        self.keeping.told(machine, node, group)
 
     def count_old(self, now: int) -> None:
         """Time has passed: nodes tell how many of their pods became old."""
@@ -322,7 +330,7 @@ class Books:
         width = len(self.dimensions.places)
         if width > self._width:
             self._width = width
-            for node in self.nodes.values():
+            for node in [*self.nodes.values(), *self.keeping.under_way()]:
                 node.widen(width)
 
     # ----------------------------------------------------------------------------------------------------------- kinds
@@ -345,7 +353,7 @@ class Books:
         self._classes.clear()
         for filter in self.kinds.filters():
             filter.forget()
-        for node in self.nodes.values():
+        for node in [*self.nodes.values(), *self.keeping.under_way()]:
             node.cls = self._class_of(node.facts)
 
     def _new_filter(self, filter: NodeFilter) -> None:

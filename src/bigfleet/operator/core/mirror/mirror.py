@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from bigfleet.model.resources import Resources
 from bigfleet.operator.core.mirror.away import is_away, next_grace
 from bigfleet.operator.core.mirror.books import Books
-from bigfleet.operator.core.mirror.facts import Delta
+from bigfleet.operator.core.mirror.facts import Delta, NodeSeen
 from bigfleet.operator.core.mirror.levels import INTERVAL, Levels
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.order import Order
@@ -35,16 +34,26 @@ class Findings(Struct, frozen=True):
     reopen: tuple[str, ...] = ()
     # Machines of nodes that were kept for somebody and are for all now.
     let_go: tuple[str, ...] = ()
+    # Machines of new nodes, each with the pods that may come before it is for all.
+    reserved: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Pods the scheduler has left unbound for too long although there is room: the shell writes an Event.
     stuck: tuple[str, ...] = ()
 
 
 class Mirror:
     """One cluster; levels of fill change at most every `levels_every` nanoseconds. `firm_last`: pods that interruptions
-    cost much are kept off interruptible nodes, so others should take those first."""
+    cost much are kept off interruptible nodes, so others should take those first. `reserves`: new nodes are reserved
+    for pods by tolerations."""
 
-    def __init__(self, *, levels_every: int = INTERVAL, firm_last: bool = False, old_after: int = OLD_AFTER) -> None:
-        self._books = Books(old_after)
+    def __init__(
+        self,
+        *,
+        levels_every: int = INTERVAL,
+        firm_last: bool = False,
+        old_after: int = OLD_AFTER,
+        reserves: bool = True,
+    ) -> None:
+        self._books = Books(old_after, reserves=reserves)
         self._order = Order(self._books.nodes, self._books.dimensions)
         self._placing = Placing(self._order)
         self._reports = Reports(self._books.nodes, self._books.dimensions)
@@ -75,14 +84,14 @@ class Mirror:
             self._books.set_away(node, True)
             self._settled, self._changed = False, True
 
-    def told(self, machine: str, under_way: Resources | None) -> None:
-        """The shard says that a machine with so much is on its way to this cluster, or that it is not."""
-        self._books.keeping.told(machine, under_way)
+    def told(self, machine: str, under_way: NodeSeen | None, group: str = "") -> None:
+        """The shard says that a machine is on its way to this cluster, or that it is not."""
+        self._books.comes(machine, under_way, group)
         self._settled = False
 
-    def keep_for(self, group: str, has: Resources) -> str:
+    def keep_for(self, group: str) -> str:
         """For whom a node of ours is kept that has just come, bought for this gang or none; empty when for nobody."""
-        return self._books.keeping.keep_for(group, has)
+        return self._books.keeping.keep_for(group)
 
     def settle(self, now: int) -> Findings:
         """Look once at everything."""
@@ -118,7 +127,12 @@ class Mirror:
         self._told_stuck = stuck
         reopen = tuple(sorted(node.facts.machine for node in outcome.reopened if node.ours))
         let_go = tuple(node.facts.machine for node in outcome.let_go)
-        return Findings(self.version, grew, sum(stranded.values()), reopen, let_go, fresh)
+        reserved = tuple(
+            (node.facts.machine, tuple(pod.uid for pod in pods))
+            for node, pods in outcome.reserved.items()
+            if node not in outcome.let_go
+        )
+        return Findings(self.version, grew, sum(stranded.values()), reopen, let_go, reserved, fresh)
 
     # ------------------------------------------------------------------------------------------------------------ out
 

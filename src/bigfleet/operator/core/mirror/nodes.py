@@ -137,8 +137,13 @@ class Node:
     @property
     def could_open(self) -> bool:
         """Whether new pods may come, apart from those it is kept from."""
+        return self.facts.ready and self.may_open
+
+    @property
+    def may_open(self) -> bool:
+        """Whether new pods may come once it is ready, apart from those it is kept from."""
         facts = self.facts
-        return facts.ready and not (facts.cordoned or facts.closing_since or self.draining or self.lost or self.away)
+        return not (facts.cordoned or facts.closing_since or self.draining or self.lost or self.away)
 
     @property
     def has_come(self) -> bool:

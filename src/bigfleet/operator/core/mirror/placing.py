@@ -206,7 +206,7 @@ class Placing:
                 continue
             room = node.room(need)
             if room:
-                left -= self._fill(kind, node, min(room, left))
+                left -= self.fill(kind, node, min(room, left))
                 if not left:
                     break
         return count - left
@@ -233,14 +233,15 @@ class Placing:
             for node in nodes:
                 if node is not apart_from:
                     wanted = count - placed if kind.settles else 1
-                    placed += self._fill(kind, node, min(node.room(kind.need), wanted))
+                    placed += self.fill(kind, node, min(node.room(kind.need), wanted))
                     if placed == count or (placed > before and not kind.settles):
                         break
             if placed == before or kind.settles:
                 break
         return placed
 
-    def _fill(self, kind: Kind, node: Node, count: int) -> int:
+    def fill(self, kind: Kind, node: Node, count: int) -> int:
+        """Put up to so many pods, for which there is room, on this node; how many it takes."""
         if not kind.hard:
             if count:
                 self.put(kind, node, count)

@@ -1,10 +1,12 @@
-"""Pods and requests as the mirror keeps them: one small record each, everything else is shared by kind; and which
-of the pods have become old."""
+"""Pods and requests as the mirror keeps them: one small record each, everything else is shared by kind; who of the pods
+waits, each kind's from the oldest on; and which have become old."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from bigfleet.operator.core.events import SECOND
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 OLD_AFTER = 15 * 60 * SECOND
 INTERVAL = 30 * SECOND
+_AGE = attrgetter("age_key")
 
 
 class Pod:
@@ -121,3 +124,34 @@ class Maturing:
     def next_timer(self) -> int | None:
         """When to count again although nothing was told."""
         return max(self._instants[0], self._counted + INTERVAL) if self._instants else None
+
+
+class Waitlist:
+    """Kinds that wait, and pods that the scheduler makes room for on a node of its choice."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Kind, None] = {}
+        self.nominated: dict[Pod, None] = {}
+
+    def add(self, pod: Pod) -> None:
+        pod.waiting = True
+        waiting = pod.kind.waiting
+        if not waiting or waiting[-1].age_key <= pod.age_key:
+            waiting.append(pod)
+        else:
+            insort(waiting, pod, key=_AGE)
+        self.kinds[pod.kind] = None
+        if pod.nominated:
+            self.nominated[pod] = None
+
+    def remove(self, pod: Pod) -> None:
+        pod.waiting = False
+        waiting = pod.kind.waiting
+        del waiting[bisect_left(waiting, pod.age_key, key=_AGE)]
+        self.settle(pod.kind)
+        self.nominated.pop(pod, None)
+
+    def settle(self, kind: Kind) -> None:
+        """Let go of a kind that nobody waits for."""
+        if not kind.waiting and not kind.placeholders:
+            self.kinds.pop(kind, None)

@@ -10,8 +10,7 @@ from operator import attrgetter
 
 from bigfleet.operator.core.mirror.facts import RequestGone, RequestSeen
 from bigfleet.operator.core.mirror.kinds import Kinds
-from bigfleet.operator.core.mirror.pods import Pod, Request
-from bigfleet.operator.core.mirror.waitlist import Waitlist
+from bigfleet.operator.core.mirror.pods import Pod, Request, Waitlist
 from bigfleet.operator.core.rows import Family, RowBook, Rows
 
 _UID = attrgetter("uid")

@@ -15,6 +15,7 @@ from bigfleet.operator.core.mirror.kinds import Kind
 from bigfleet.operator.core.mirror.nodes import Node
 from bigfleet.operator.core.mirror.placing import Placing, allows
 from bigfleet.operator.core.mirror.pods import Pod, Request
+from bigfleet.operator.core.mirror.reserving import is_choosy, reserve
 
 # Room that the scheduler has not used for so long is no room.
 STUCK_AFTER = 5 * 60 * SECOND
@@ -23,7 +24,7 @@ STUCK_AFTER = 5 * 60 * SECOND
 class Outcome:
     """What a pass found. `roomy` pods have room, `stranded` ones do not, `stuck` ones had it for too long."""
 
-    __slots__ = ("let_go", "placeholders", "reopened", "roomy", "stranded", "stuck")
+    __slots__ = ("let_go", "placeholders", "reopened", "reserved", "roomy", "stranded", "stuck")
 
     def __init__(self) -> None:
         self.roomy: list[Pod] = []
@@ -34,6 +35,8 @@ class Outcome:
         self.reopened: list[Node] = []
         # Nodes that were kept for somebody and are for all from now on.
         self.let_go: list[Node] = []
+        # New nodes, each with the pods that may come before it is for all.
+        self.reserved: dict[Node, list[Pod]] = {}
 
 
 def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
@@ -56,21 +59,25 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
     jobs.sort(key=lambda job: job[:2])
     short: list[tuple[Kind, list[Pod]]] = []
     whole: set[str] = set()
-    opened: set[Node] = set()
     for _, group, kind, pods in jobs:
         if group:
             used = _place_gang(books, placing, gangs, group, outcome)
             if used is not None:
                 whole.add(group)
-                opened |= used
+                if books.keeping.reserves:
+                    mine = [pod for _, pods in gangs[group] for pod in pods if pod.row is not None]
+                    outcome.reserved |= dict.fromkeys(used, mine)
             continue
         placed = placing.place(kind, len(pods))
         outcome.roomy += pods[:placed]
         if placed < len(pods):
             short.append((kind, pods[placed:]))
     _reopen(books, placing, short, outcome)
-    lacking = {pod.kind.shape.requests for pod in outcome.stranded if pod.kind.same is None}
-    outcome.let_go = books.keeping.let_go(gangs, whole, opened, lacking, now)
+    lacking = [pod for pod in outcome.stranded if pod.kind.same is None]
+    choosy = any(is_choosy(pod.kind) for pod in lacking if pod.row is not None)
+    if choosy and (here := books.keeping.here()):
+        outcome.reserved |= reserve(placing, lacking, here, books.keeping.coming())
+    outcome.let_go = books.keeping.let_go(gangs, whole, outcome.reserved, choosy, now)
     _place_placeholders(books, placing, outcome)
     return outcome
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bigfleet.engine.batches import Shape
 from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.taint import Taint, Toleration
 from bigfleet.operator.core.mirror import facts
@@ -49,21 +50,35 @@ class MirrorFeed:
         self._nodes = self._nodes - set(nodes) | {id for id in nodes if id in self._cluster.nodes}
         return told
 
+    def coming(self, machine: str, shape: Shape) -> facts.NodeSeen:
+        """A machine as the node it will be."""
+        labels = {**shape.node_labels(), HOSTNAME_LABEL: machine}
+        return facts.NodeSeen(
+            machine,
+            shape.allocatable.minus(self._cluster.overhead),
+            tuple(sorted(labels.items())),
+            self._taints(shape),
+            machine=machine,
+            ready=False,
+        )
+
     def _node(self, node: Node) -> facts.NodeSeen:
-        taints, risk = node.shape.taints, node.shape.probability
         labels = {**node.attributes, HOSTNAME_LABEL: node.id}
-        if self._cluster.scheduler.risk_rule and risk:
-            taints = (*taints, Taint(RISK_TAINT, f"{risk:g}"))
         return facts.NodeSeen(
             node.id,
             node.shape.allocatable.minus(self._cluster.overhead),
             tuple(sorted(labels.items())),
-            taints,
+            self._taints(node.shape),
             machine=node.id,
             cordoned=node.cordoned,
             closing_since=node.closing_since,
             kept_for=node.kept_for,
         )
+
+    def _taints(self, shape: Shape) -> tuple[Taint, ...]:
+        risk = shape.probability
+        risky = self._cluster.scheduler.risk_rule and risk
+        return (*shape.taints, Taint(RISK_TAINT, f"{risk:g}")) if risky else shape.taints
 
     def _shape(self, podset: PodSet) -> facts.PodShape:
         kind = podset.kind
@@ -89,6 +104,11 @@ class MirrorFeed:
         for risk in self._risks:
             if not risk * kind.interruption_dollars > kind.most_risk:
                 yield Toleration(RISK_TAINT, "Equal", f"{risk:g}", "NoSchedule")
+
+
+def object_of(uid: str) -> str:
+    """The object whose pod has this name."""
+    return uid.rsplit("/", 2)[0]
 
 
 class _Named:

@@ -6,6 +6,7 @@ decided here. Closing, levels of fill and losses are carried into cluster and mi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from bigfleet.shard.contract import events as ev
 from bigfleet.sim.scenario.steps import Untruth
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.operators.counted_rows import counted_rollup
-from bigfleet.sim.world.operators.mirror_feed import MirrorFeed
+from bigfleet.sim.world.operators.mirror_feed import MirrorFeed, object_of
 from bigfleet.virtual.kernel import SECOND
 
 LOOK_PAUSE = SECOND
@@ -67,7 +68,9 @@ class PlacementReports:
             self.close(machine, False, now)
         for machine in found.let_go:
             self._cluster.keep(machine, "")
-        if found.let_go:
+        for machine, uids in found.reserved:
+            self._cluster.reserve(machine, Counter(map(object_of, uids)))
+        if found.let_go or found.reserved:
             self.on_open()
         if levels:
             self._levels_due = now + LEVELS_EVERY
@@ -115,13 +118,13 @@ class PlacementReports:
         else:
             self._bound_for.pop(state.machine, None)
         comes = state.shape is not None and state.state == MachineState.CONFIGURING
-        self.mirror.told(state.machine, state.shape.allocatable if comes and state.shape else None)
+        seen = self._feed.coming(state.machine, state.shape) if comes and state.shape else None
+        self.mirror.told(state.machine, seen, state.group)
         self._stale = True
 
     def joined(self, machine: str) -> None:
         """A node has come. A real one is there for some seconds before it is ready, time enough for a taint."""
-        node = self._cluster.nodes[machine]
-        whom = self.mirror.keep_for(self._bound_for.get(machine, ""), node.shape.allocatable)
+        whom = self.mirror.keep_for(self._bound_for.get(machine, ""))
         if whom:
             self._cluster.keep(machine, whom)
 
