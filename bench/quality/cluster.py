@@ -123,7 +123,8 @@ class JudgedCluster:
 
     def _bar(self, machine: str) -> None:
         node = self.nodes[machine]
-        self._world.nodes.cordoned[self.rows[machine]] = node.cordoned or bool(node.kept_for)
+        barred = node.cordoned or bool(node.kept_for) or bool(node.closing_since)
+        self._world.nodes.cordoned[self.rows[machine]] = barred
         self._changed[1].add(machine)
 
     def close(self, machine: str, since: int) -> None:
@@ -134,7 +135,7 @@ class JudgedCluster:
             self._world.close(self.rows[machine])
         else:
             self._world.reopen(self.rows[machine])
-        self._changed[1].add(machine)
+        self._bar(machine)
 
     def closing(self) -> list[str]:
         return sorted(node.id for node in self.nodes.values() if node.closing_since)

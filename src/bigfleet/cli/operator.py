@@ -56,9 +56,13 @@ def operator(
             help="Keep new nodes of gangs and with devices for whom they came: a NoSchedule taint, 2 min at most.",
         ),
     ] = True,
-    cordon_closing: Annotated[
-        bool, typer.Option("--cordon-closing", help="Cordon nodes that close; else only a soft taint keeps pods off.")
-    ] = False,
+    hard_closing: Annotated[
+        bool,
+        typer.Option(
+            "--hard-closing/--soft-closing",
+            help="Nodes that close or are empty take nobody until the shard, or a wait of 3 min, opens them.",
+        ),
+    ] = True,
     keep_off_interruptible: Annotated[
         float,
         _option("Requests whose interruption costs more keep off spot nodes, as deploy/admission has it.", "DOLLARS"),
@@ -108,7 +112,7 @@ def operator(
         fill_seconds=float(duration(fill_interval)),
         old_seconds=float(duration(old_after)),
         keep_new_nodes=keep_new_nodes,
-        cordon_closing=cordon_closing,
+        hard_closing=hard_closing,
         keep_off_interruptible=keep_off_interruptible,
         leader_elect=leader_elect,
         lease_namespace=lease_namespace,
