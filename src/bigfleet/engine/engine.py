@@ -387,7 +387,7 @@ class Engine:
     ) -> World:
         """One pass over entries of both kinds (P17)."""
         closing, empty = self._giving.offered(
-            self.nodes, self.fleet, self.catalog, conditions, policy.placement, rules.now
+            self.nodes, self.demand.store.c.lacking, self.fleet, self.catalog, conditions, policy.placement, rules.now
         )
         w = counted.open(
             self._world, self.catalog, self.fleet, self.demand, self.nodes, policy, conditions, self._standing,

@@ -114,7 +114,7 @@ class Placement:
     boot_by_provider: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     empty_min_ns: int = 120 * SECOND
     empty_max_ns: int = 60 * MINUTE
-    closed_empty_ns: int = 60 * SECOND
+    closed_empty_ns: int = 120 * SECOND
     consolidate: bool = False
     pass_ns: int = 30 * SECOND
     settle_ns: int = 10 * MINUTE

@@ -100,7 +100,7 @@ class Buying:
         now: int,
     ) -> None:
         self.worth, self.book, self.policy = worth, book, worth.placement
-        self.needs = needs
+        self.needs, self.demand = needs, demand
         self.idle = [_offer(PAID_IDLE, b.members) for b in blocks if b.head.state == IDLE and not b.head.held]
         self.slots = [_offer(BUY, b.members) for b in blocks if b.head.state == SPECULATIVE and not b.head.held]
         self.closing = [_offer(REOPEN, [u]) for u in machines if _may_reopen(u, demand, conditions)]
@@ -435,9 +435,15 @@ class Buying:
                 self.book.put(need, part, lot, units)
                 units -= before - part.deficit
 
+    def _lacks_units(self, name: str) -> bool:
+        cluster = self.demand.clusters[name]
+        return any(cluster.stranded(row) for row in cluster.rows.values())
+
     def _may_be_taken(self, unit: Unit, conditions: Conditions, now: int) -> bool:
         """A reclaimable machine that has been there long enough to have got its own cluster's pods."""
-        if not conditions.reclaim or unit.empty_since is None or unit.report is None or unit.report.closing:
+        if not conditions.reclaim or unit.empty_since is None or unit.report is None:
+            return False
+        if unit.report.closing and self._lacks_units(unit.cluster):
             return False
         if resting(unit, conditions, 1, now):
             return False
