@@ -25,6 +25,9 @@ class World:
     lost: set[str] = field(default_factory=set)
     # Nodes that were there and are not any more.
     gone: dict[str, NodeSeen] = field(default_factory=dict)
+    # The instant, and how long a pod waits before it may open a closing node (0: not at all).
+    now: int = 0
+    patience: int = 0
 
 
 @dataclass
@@ -308,6 +311,8 @@ def place_everything(world: World, trial: Trial) -> tuple[set[str], set[str]]:
             short.append(pod)
     reopen = set()
     for pod in short:
+        if world.patience and world.now - pod.since < world.patience:
+            continue
         for node in sorted(world.nodes.values(), key=lambda node: node.name):
             open_again = node.closing_since and node.ready and not is_away(world, node)
             if open_again and trial.allows(pod.shape, node):
