@@ -404,6 +404,11 @@ def test_a_pod_that_fits_only_on_a_closing_node_is_the_shards_to_serve_for_three
     assert (found.reopen, found.stranded) == (("m-n-1",), 0)
 
 
+def test_a_pod_that_no_request_counts_opens_a_closing_node_at_once() -> None:
+    mirror = patient(node("n-1", closing_since=7), f.PodSeen("alone", shape(), since=SECOND))
+    assert mirror.settle(SECOND).reopen == ("m-n-1",)
+
+
 def test_a_node_that_has_become_empty_takes_nobody_and_one_that_has_just_come_does() -> None:
     stands = pods(1, shape(), "n-1")
     mirror = patient(node("n-1"), node("n-2"), stands)

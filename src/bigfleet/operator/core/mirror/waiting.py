@@ -141,9 +141,11 @@ def _reopen(
     for kind, pods in short:
         if closing is None:
             closing = _closing(books)
-        left = [pod for pod in pods if before is None or pod.since <= before]
-        outcome.stranded += pods[len(left) :]
-        outcome.hopeful |= bool(closing) and len(left) < len(pods)
+        # Whoever no row counts is nobody's to serve but ours.
+        patient = [pod for pod in pods if before is not None and pod.row is not None and pod.since > before]
+        left = [pod for pod in pods if before is None or pod.row is None or pod.since <= before]
+        outcome.stranded += patient
+        outcome.hopeful |= bool(patient and closing)
         for node in closing:
             while left and node.room(kind.need) and kind.fit.filter.suits(node) and allows(kind, node):
                 placing.put(kind, node, 1)
