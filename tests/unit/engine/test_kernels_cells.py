@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from bigfleet.engine.fleet.cells import Cells, CellStore, drop_cell, find_cell, make_cell
+from bigfleet.engine.fleet.cells import Cells, CellStore, cell_hash, drop_cell, find_cell, make_cell
 from bigfleet.engine.kernels.jit import kernel
 
 Key = tuple[int, int, int, int, int]
@@ -12,12 +12,12 @@ Key = tuple[int, int, int, int, int]
 
 @kernel
 def made(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
-    return make_cell(cells, cls, state, held, cluster, stamp)
+    return make_cell(cells, cell_hash(cls, state, held, cluster, stamp), cls, state, held, cluster, stamp)
 
 
 @kernel
 def found(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
-    return find_cell(cells, cls, state, held, cluster, stamp)
+    return find_cell(cells, cell_hash(cls, state, held, cluster, stamp), cls, state, held, cluster, stamp)
 
 
 @kernel

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from bigfleet.engine.kernels.ids import Ids, IdStore, forget_id, hash_bytes, id_less, intern_id
+from bigfleet.engine.kernels.ids import SKIP, Ids, IdStore, forget_id, hash_bytes, id_less, intern_id, prefix_key
 from bigfleet.engine.kernels.jit import U1, kernel
 
 NAMES = [f"{prefix}{n}" for prefix in ("m-", "machine-", "zone/a/", "é", "") for n in range(40)]
@@ -15,7 +15,8 @@ NAMES = [f"{prefix}{n}" for prefix in ("m-", "machine-", "zone/a/", "é", "") fo
 
 @kernel
 def interned(ids: Ids, text: U1) -> int:
-    return intern_id(ids, text, 0, len(text), hash_bytes(text, 0, len(text)))
+    key = prefix_key(text, 0, len(text), ids.meta[SKIP])
+    return intern_id(ids, text, 0, len(text), hash_bytes(text, 0, len(text)), key)
 
 
 @kernel

@@ -17,7 +17,7 @@ from bigfleet.engine.fleet.cells import (
     OWNER_IDLE,
 )
 from bigfleet.engine.fleet.members import order_members, sort_slots
-from bigfleet.engine.fleet.placing import Slots
+from bigfleet.engine.fleet.placing import RARE, Slots
 from bigfleet.engine.kernels.ids import id_less
 from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
@@ -174,6 +174,7 @@ def _mark(w: World, slots: Slots, members: Pool, cell: int, rules: ReclaimRules)
         if slots.excess_mark[machine] != rules.epoch - 1:
             slots.excess_since[machine] = rules.now
         slots.excess_mark[machine] = rules.epoch
+        slots.flags[machine] |= RARE
 
 
 @inner

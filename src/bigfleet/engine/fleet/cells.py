@@ -38,7 +38,8 @@ _EMPTY = -1
 class Cells(View):
     """One row per cell. `stamp` is a binding, an attribution pair or -1; `known` is the count that its owner knows,
     `taken` counts claims of this step, `lost` unclaimed members that became victims. `touched[i]` is a cell that the
-    last batch touched and `before[i]` where the one before it of the same owner is. `table` has hashes beside cells."""
+    last batch touched, `how[i]` its `flags` before its owner was told and `before[i]` where the one before it of the
+    same owner is. `table` has hashes beside cells."""
 
     cls: I4R
     owner: I4R
@@ -64,6 +65,7 @@ class Cells(View):
     worth: F8
     group: I4
     touched: I4
+    how: U1
     before: I4
     free: I4
     table: I8
@@ -201,9 +203,9 @@ def likely_cell(cells: Cells, home: int) -> int:
 
 
 @inner
-def find_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+def find_cell(cells: Cells, home: int, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    """The cell of this key, whose hash is `home`, or -1."""
     mask = len(cells.table) - 1
-    home = cell_hash(cls, state, held, cluster, stamp)
     at = home & mask
     while cells.table[at] != _EMPTY:
         if cells.table[at] >> 32 == home:
@@ -221,8 +223,8 @@ def find_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
 
 
 @inner
-def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
-    """A new, empty cell of this key; room must have been reserved."""
+def make_cell(cells: Cells, home: int, cls: int, state: int, held: int, cluster: int, stamp: int) -> int:
+    """A new, empty cell of this key, whose hash is `home`; room must have been reserved."""
     if cells.meta[FREE] > 0:
         cells.meta[FREE] -= 1
         cell = cells.free[cells.meta[FREE]]
@@ -230,7 +232,6 @@ def make_cell(cells: Cells, cls: int, state: int, held: int, cluster: int, stamp
         cell = cells.meta[USED]
         cells.meta[USED] += 1
     mask = len(cells.table) - 1
-    home = cell_hash(cls, state, held, cluster, stamp)
     at = home & mask
     while cells.table[at] != _EMPTY:
         at = (at + 1) & mask

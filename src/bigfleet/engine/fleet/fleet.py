@@ -76,6 +76,7 @@ class Fleet:
         self._work = made(Work, 16)._replace(
             guess=np.zeros(AHEAD, np.int32),
             home=np.zeros(AHEAD, np.int32),
+            key=np.zeros(AHEAD, np.int64),
             goal=np.zeros(AHEAD, np.int32),
             bad=np.zeros(len(REJECTIONS), np.int64),
         )
@@ -315,9 +316,28 @@ class Fleet:
                 assert cells.state[cell] == state, f"{text} is in a cell of another state"
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
         self.cells.validate()
+        self._validate_order()
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
         assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"
+
+    def _validate_order(self) -> None:
+        """Cells know the smallest id of their machines, and owners list them in the documented order of blocks."""
+        cells, owners, lists = self.cells.v, self.cells.owners, self.cells.lists.v
+        for owner in np.nonzero(owners.used)[0].tolist():
+            start = int(owners.start[owner])
+            listed = lists.data[start : start + int(owners.used[owner])]
+            first = []
+            for start, used in zip(cells.start[listed].tolist(), cells.used[listed].tolist(), strict=True):
+                here = self.cells.members.v.data[start : start + used]
+                first.append(min(self.ids.texts(here[here >= 0]), key=str.encode))
+            assert self.ids.texts(cells.least[listed]) == first, f"owner {owner} has cells with another smallest id"
+            ranks = zip(
+                (-cells.state[listed].astype(int)).tolist(), cells.price[listed].tolist(),
+                (-cells.worth[listed]).tolist(), [text.encode() for text in first], strict=True,
+            )  # fmt: skip
+            found = list(ranks)
+            assert found == sorted(found), f"owner {owner} lists its cells in another order"
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -357,6 +377,7 @@ class Fleet:
         if records > len(work.slot) or timed > len(work.timed) or gone > len(work.gone) or changed > len(work.changed):
             self._work = work._replace(
                 slot=grown(work.slot, records),
+                cell=grown(work.cell, records),
                 special=grown(work.special, records),
                 timed=grown(work.timed, timed),
                 gone=grown(work.gone, gone, used=int(work.meta[GONE])),

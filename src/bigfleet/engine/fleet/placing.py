@@ -34,13 +34,25 @@ from bigfleet.engine.fleet.cells import (
     touch,
 )
 from bigfleet.engine.fleet.partitions import Units, unit_of_class
-from bigfleet.engine.kernels.ids import SKIP, Ids, align_ids, forget_id, hash_bytes, intern_id, prefix_key
+from bigfleet.engine.kernels.ids import (
+    SKIP,
+    Ids,
+    align_ids,
+    forget_id,
+    hash_bytes,
+    id_size,
+    id_start,
+    intern_id,
+    is_keyed,
+    prefix_key,
+)
 from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, I8M, U1, U1R, inner, kernel, prefetch, put
 from bigfleet.engine.kernels.pool import Pool
 from bigfleet.engine.kernels.view import View, view
 
-# Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`; kept for a move (P18).
-NAMED, TIMED, KEPT = 1, 2, 4
+# Bits of `flags`: live demand names this id; on the list of those waiting for `not_before`; kept for a move (P18); one
+# of `not_before`, `deadline`, `excess_since` and `excess_mark` may be other than zero (of most machines none is read).
+NAMED, TIMED, KEPT, RARE = 1, 2, 4, 8
 # Records whose memory is asked for together, before the first of them is placed.
 AHEAD = 128
 # Instead of the slot of a record: it has no id, or one that the batch named before.
@@ -86,17 +98,20 @@ class Keys(View):
 
 @view
 class Work(View):
-    """Lists a placement fills: machines to add to their cell, machines Python must class by name, waiting machines,
+    """Lists a placement fills: machines to add to a `cell`, machines Python must class by name, waiting machines,
     ids that may name no machine, machines that a batch changed. `guess` is where records looked ahead at may be, `home`
-    the hash of their ids and `goal` that of the cell they go to, `bad` counts bad ones by reason."""
+    the hash of their ids, `key` what orders these and `goal` the hash of the cell they go to, `bad` counts bad ones by
+    reason."""
 
     slot: I4
+    cell: I4
     special: I4
     timed: I4
     gone: I4
     changed: I4
     guess: I4
     home: I4
+    key: I8
     goal: I4
     bad: I8
     meta: I8
@@ -144,8 +159,8 @@ def _owner(keys: Keys, state: int, held: int, cluster: int, cls: int) -> int:
 
 
 @inner
-def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: int) -> int:
-    """The cell a machine belongs to, made if it is new; -1 for states without one."""
+def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, home: int, now: int) -> int:
+    """The cell a machine belongs to, made if it is new; -1 for states without one. `home` is its hash, if known."""
     state = slots.state[slot]
     keys.count[cls, state] += 1
     if state == DELETING or state == FAILED or state == 0:
@@ -158,12 +173,14 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
     elif state == CREATING:
         stamp = keys.stamp_pair[slots.stamp[slot]]
     elif state != DRAINING:
-        held = 1 if now < slots.not_before[slot] or slots.flags[slot] & KEPT else 0
+        held = 1 if slots.flags[slot] & KEPT or now < _not_before(slots, slot) else 0
         cluster = -1
-    cell = find_cell(cells, cls, state, held, cluster, stamp)
+    if home < 0:
+        home = cell_hash(cls, state, held, cluster, stamp)
+    cell = find_cell(cells, home, cls, state, held, cluster, stamp)
     if cell >= 0:
         return cell
-    cell = make_cell(cells, cls, state, held, cluster, stamp)
+    cell = make_cell(cells, home, cls, state, held, cluster, stamp)
     cells.owner[cell] = _owner(keys, state, held, cluster, cls)
     cells.price[cell] = keys.price[cls]
     cells.worth[cell] = 0.0
@@ -186,6 +203,11 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, now: in
 
 
 @inner
+def _not_before(slots: Slots, slot: int) -> int:
+    return slots.not_before[slot] if slots.flags[slot] & RARE else 0
+
+
+@inner
 def _settle_in(slots: Slots, cells: Cells, work: Work, slot: int, cell: int, now: int) -> None:
     """Announces a machine to its cell; `join_all` carries it out."""
     slots.cell[slot] = cell
@@ -194,10 +216,11 @@ def _settle_in(slots: Slots, cells: Cells, work: Work, slot: int, cell: int, now
     touch(cells, cell)
     cells.adds[cell] += 1
     work.slot[work.meta[TO_JOIN]] = slot
+    work.cell[work.meta[TO_JOIN]] = cell
     work.meta[TO_JOIN] += 1
     if cells.state[cell] == IDLE and slots.idle_since[slot] < cells.idle_floor[cell]:
         cells.idle_floor[cell] = slots.idle_since[slot]
-    if now < slots.not_before[slot] and cells.held[cell] != 0:
+    if cells.held[cell] != 0 and now < _not_before(slots, slot):
         if slots.not_before[slot] < work.meta[NEXT_DUE]:
             work.meta[NEXT_DUE] = slots.not_before[slot]
         if not slots.flags[slot] & TIMED:
@@ -220,13 +243,14 @@ def _take_out(slots: Slots, cells: Cells, members: Pool, keys: Keys, slot: int) 
 
 
 @inner
-def _put(slots: Slots, ids: Ids, cells: Cells, keys: Keys, work: Work, slot: int, now: int) -> None:
+def _put(slots: Slots, cells: Cells, keys: Keys, work: Work, slot: int, home: int, now: int) -> None:
+    """Announces a machine to the cell it belongs to; `home` is the hash of that, -1 if unknown."""
     if slots.flags[slot] & NAMED:
         work.special[work.meta[TO_CLASS]] = slot
         work.meta[TO_CLASS] += 1
         return
     cls = keys.shape_class[slots.shape[slot]]
-    cell = _target(slots, cells, keys, slot, cls, now)
+    cell = _target(slots, cells, keys, slot, cls, home, now)
     if cell < 0:
         slots.place[slot] = cls
     _settle_in(slots, cells, work, slot, cell, now)
@@ -235,7 +259,7 @@ def _put(slots: Slots, ids: Ids, cells: Cells, keys: Keys, work: Work, slot: int
 @kernel
 def place_special(slots: Slots, cells: Cells, keys: Keys, work: Work, slot: int, cls: int, now: int) -> None:
     """Places a machine whose class Python had to name."""
-    cell = _target(slots, cells, keys, slot, cls, now)
+    cell = _target(slots, cells, keys, slot, cls, -1, now)
     if cell < 0:
         slots.place[slot] = cls
     _settle_in(slots, cells, work, slot, cell, now)
@@ -261,8 +285,10 @@ def _look_ahead(
     goal = work.goal
     for i in range(first, last):
         start = records.offsets[i]
-        home[i - first] = hash_bytes(records.arena, start, records.offsets[i + 1] - start)
+        size = records.offsets[i + 1] - start
+        home[i - first] = hash_bytes(records.arena, start, size)
         prefetch(ids.table, home[i - first] & mask)
+        work.key[i - first] = prefix_key(records.arena, start, size, ids.meta[SKIP])
     for i in range(first, last):
         slot = ids.table[home[i - first] & mask]
         guess[i - first] = slot
@@ -270,26 +296,20 @@ def _look_ahead(
             prefetch(ids.key, slot)
     for i in range(first, last):
         slot = guess[i - first]
+        if slot >= 0 and ids.key[slot] != work.key[i - first]:
+            # Another id is at home there; this one is probably next door.
+            slot = ids.table[(home[i - first] + 1) & mask]
+            guess[i - first] = slot
+            if slot >= 0:
+                prefetch(ids.key, slot)
         if slot >= 0:
-            start = records.offsets[i]
-            size = records.offsets[i + 1] - start
-            if ids.key[slot] != prefix_key(records.arena, start, size, ids.meta[SKIP]):
-                # Another id is at home there; this one is probably next door.
-                slot = ids.table[(home[i - first] + 1) & mask]
-                guess[i - first] = slot
-        if slot >= 0:
-            prefetch(ids.key, slot)
-            prefetch(ids.len, slot)
             prefetch(slots.state, slot)
-            prefetch(slots.not_before, slot)
-            prefetch(slots.deadline, slot)
-            prefetch(slots.excess_since, slot)
-            prefetch(slots.excess_mark, slot)
     table = len(cells.table) - 1
     for i in range(first, last):
         slot = guess[i - first]
         if slot >= 0:
-            prefetch(ids.arena, ids.off[slot])
+            if not is_keyed(ids, id_size(ids, slot)):
+                prefetch(ids.arena, id_start(ids, slot))
             _fetch_cell(cells, slots.cell[slot])
         goal[i - first] = _goal(keys, records, i)
         if goal[i - first] >= 0:
@@ -307,11 +327,12 @@ def _look_ahead(
 def _goal(keys: Keys, records: Records, i: int) -> int:
     """The hash of the cell a bound machine goes to, -1 for others."""
     state = records.state[i]
-    if (state != CONFIGURED and state != CONFIGURING) or records.cluster[i] < 0:
+    cluster = _cluster_of(records, i)
+    if (state != CONFIGURED and state != CONFIGURING) or cluster < 0:
         return -1
     cls = keys.shape_class[records.shapes[records.shape[i]]]
     binding = keys.stamp_binding[_stamp_of(records, i)]
-    return cell_hash(cls, state, 0, records.clusters[records.cluster[i]], binding)
+    return cell_hash(cls, state, 0, cluster, binding)
 
 
 @inner
@@ -332,7 +353,7 @@ def place_records(
     for i in range(first, last):
         if (i - first) % AHEAD == 0:
             _look_ahead(slots, ids, cells, members, keys, work, records, i, min(last, i + AHEAD))
-        slot = _slot_of(slots, ids, work, records, i, work.home[(i - first) % AHEAD], batch)
+        slot = _slot_of(slots, ids, work, records, i, (i - first) % AHEAD, batch)
         problem = _problem(keys, records, i, slot)
         if problem != 0:
             work.bad[problem] += 1
@@ -345,23 +366,23 @@ def place_records(
                 _take_out(slots, cells, members, keys, slot)
             _write(slots, slot, records, i, now)
             if records.state[i] != 0:
-                _put(slots, ids, cells, keys, work, slot, now)
+                _put(slots, cells, keys, work, slot, work.goal[(i - first) % AHEAD], now)
             else:
                 _note_gone(work, slot)
         else:
             # A deadline moves its machine nowhere.
-            put(slots.deadline, slot, _deadline_of(records, i))
+            _write_rare(slots, slot, records, i, False)
     return rejects
 
 
 @inner
-def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, home: int, batch: int) -> int:
-    """The slot of the id of a record, or why it has none."""
+def _slot_of(slots: Slots, ids: Ids, work: Work, records: Records, i: int, ahead: int, batch: int) -> int:
+    """The slot of the id of a record, or why it has none; `ahead` is its place among those looked ahead at."""
     start = records.offsets[i]
     size = records.offsets[i + 1] - start
     if size == 0:
         return _NO_ID
-    slot = intern_id(ids, records.arena, start, size, home)
+    slot = intern_id(ids, records.arena, start, size, work.home[ahead], work.key[ahead])
     if slots.seen[slot] == batch:
         return _REPEATED
     slots.seen[slot] = batch
@@ -428,7 +449,7 @@ def _differs(slots: Slots, slot: int, records: Records, i: int) -> bool:
         slots.shape[slot] != records.shapes[records.shape[i]]
         or slots.cluster[slot] != _cluster_of(records, i)
         or slots.stamp[slot] != _stamp_of(records, i)
-        or slots.not_before[slot] != records.not_before[i]
+        or _not_before(slots, slot) != records.not_before[i]
     )
 
 
@@ -437,19 +458,33 @@ def _write(slots: Slots, slot: int, records: Records, i: int, now: int) -> None:
     """The machine becomes what the record says; a removed one keeps its shape until its slot is used again."""
     state = records.state[i]
     cluster = _cluster_of(records, i)
-    if slots.state[slot] != state or slots.cluster[slot] != cluster:
-        put(slots.excess_since, slot, 0)
-        if slots.excess_mark[slot] != 0:
-            slots.excess_mark[slot] = 0
+    _write_rare(slots, slot, records, i, slots.state[slot] != state or slots.cluster[slot] != cluster)
     if state == IDLE and slots.state[slot] != IDLE:
         slots.idle_since[slot] = now
     slots.state[slot] = state
     slots.cluster[slot] = cluster
     slots.stamp[slot] = _stamp_of(records, i)
-    put(slots.not_before, slot, records.not_before[i])
-    put(slots.deadline, slot, _deadline_of(records, i))
     if state != 0:
         slots.shape[slot] = records.shapes[records.shape[i]]
+
+
+@inner
+def _write_rare(slots: Slots, slot: int, records: Records, i: int, is_new: bool) -> None:
+    """What is zero for most machines, of whom nothing is written or read. One that is new where it is has no excess."""
+    not_before = records.not_before[i]
+    deadline = _deadline_of(records, i)
+    if not slots.flags[slot] & RARE:
+        if not_before == 0 and deadline == 0:
+            return
+        slots.flags[slot] |= RARE
+    put(slots.not_before, slot, not_before)
+    put(slots.deadline, slot, deadline)
+    if is_new:
+        put(slots.excess_since, slot, 0)
+        if slots.excess_mark[slot] != 0:
+            slots.excess_mark[slot] = 0
+    if not_before == 0 and deadline == 0 and slots.excess_since[slot] == 0 and slots.excess_mark[slot] == 0:
+        slots.flags[slot] &= ~RARE & 0xFF
 
 
 @kernel
@@ -457,7 +492,7 @@ def free_slots(slots: Slots, ids: Ids, work: Work) -> None:
     """Ids that name no machine give their slot back."""
     for i in range(work.meta[GONE]):
         slot = work.gone[i]
-        if slots.state[slot] == 0 and not slots.flags[slot] & NAMED and ids.len[slot] >= 0:
+        if slots.state[slot] == 0 and not slots.flags[slot] & NAMED and ids.span[slot] >= 0:
             forget_id(ids, slot)
     work.meta[GONE] = 0
 
@@ -480,7 +515,7 @@ def place_due(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, w
                 continue
             work.meta[ANY_CHANGE] = 1
             _take_out(slots, cells, members, keys, slot)
-            _put(slots, ids, cells, keys, work, slot, now)
+            _put(slots, cells, keys, work, slot, -1, now)
         else:
             slots.flags[slot] |= TIMED
             work.timed[work.meta[WAITING]] = slot
@@ -504,7 +539,7 @@ def place_range(
     work.meta[TO_JOIN] = 0
     for slot in range(first, last):
         if slots.state[slot] != 0:
-            _put(slots, ids, cells, keys, work, slot, now)
+            _put(slots, cells, keys, work, slot, -1, now)
 
 
 @kernel
@@ -521,7 +556,7 @@ def keep(
         slots.flags[slot] &= ~KEPT & 0xFF
     if slots.state[slot] != 0:
         work.meta[ANY_CHANGE] = 1
-        _put(slots, ids, cells, keys, work, slot, now)
+        _put(slots, cells, keys, work, slot, -1, now)
 
 
 @kernel
@@ -530,15 +565,16 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
     work.meta[TO_JOIN] = 0
     if len(text) == 0:
         return -1
-    slot = intern_id(ids, text, 0, len(text), hash_bytes(text, 0, len(text)))
+    home = hash_bytes(text, 0, len(text))
+    slot = intern_id(ids, text, 0, len(text), home, prefix_key(text, 0, len(text), ids.meta[SKIP]))
     if slots.state[slot] != 0:
         _take_out(slots, cells, members, keys, slot)
     elif not named:
-        slots.flags[slot] &= TIMED
+        slots.flags[slot] &= TIMED | RARE
         forget_id(ids, slot)
         return -1
     else:
-        slots.flags[slot] &= TIMED
+        slots.flags[slot] &= TIMED | RARE
         slots.cell[slot] = -1
     if named:
         slots.flags[slot] |= NAMED
@@ -547,21 +583,31 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
     return slot if slots.state[slot] != 0 else -1
 
 
+@inner
+def _fetch_last(cells: Cells, members: Pool, ids: Ids, cell: int) -> None:
+    """Asks for the id of the last member, with which a newcomer is compared while all are in order."""
+    last = cells.used[cell] - 1
+    if last >= 0 and cells.ordered[cell] == last + 1:
+        prefetch(ids.key, max(0, members.data[cells.start[cell] + last]))
+
+
 @kernel
 def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) -> int:
     """Carries out what was announced; if the pool is too small it tells what is missing, and is to be called again."""
     joining = work.meta[TO_JOIN]
     for i in range(work.meta[JOINED], joining):
+        if i + 32 < joining:
+            prefetch(cells.used, work.cell[i + 32])
+            prefetch(slots.place, work.slot[i + 32])
+            prefetch(ids.key, work.slot[i + 32])
         if i + 16 < joining:
-            cell = slots.cell[work.slot[i + 16]]
-            prefetch(cells.used, cell)
-            prefetch(ids.key, work.slot[i + 16])
+            cell = work.cell[i + 16]
+            prefetch(members.data, cells.start[cell] + max(0, cells.used[cell] - 1))
+            prefetch(ids.key, max(0, cells.least[cell]))
         if i + 8 < joining:
-            cell = slots.cell[work.slot[i + 8]]
-            prefetch(members.data, cells.start[cell] + cells.used[cell])
-            prefetch(ids.key, cells.least[cell])
+            _fetch_last(cells, members, ids, work.cell[i + 8])
         slot = work.slot[i]
-        cell = slots.cell[slot]
+        cell = work.cell[i]
         if cells.adds[cell] > 0:
             missing = make_room(cells, members, cell)
             if missing > 0:

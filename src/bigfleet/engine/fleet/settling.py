@@ -51,13 +51,17 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
     """
     touched = cells.meta[TOUCHED]
     for i in range(cells.meta[TOLD], touched):
-        if i + 8 < touched:
-            prefetch(cells.count, cells.touched[i + 8])
-        if i + 4 < touched:
-            ahead = cells.touched[i + 4]
+        if i + 32 < touched:
+            prefetch(cells.count, cells.touched[i + 32])
+        if i + 16 < touched:
+            ahead = cells.touched[i + 16]
             prefetch(owners.used, max(0, cells.owner[ahead]))
+            prefetch(owners.dirty, max(0, cells.owner[ahead]))
             if cells.least[ahead] < 0:
                 prefetch(members.data, cells.start[ahead])
+        if i + 8 < touched:
+            ahead = max(0, cells.owner[cells.touched[i + 8]])
+            prefetch(lists.data, owners.start[ahead] + owners.used[ahead])
         cell = cells.touched[i]
         cells.flags[cell] &= ~TOUCH & 0xFF
         if cells.count[cell] <= 0:
@@ -65,6 +69,7 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
         elif cells.least[cell] < 0:
             find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
+        cells.how[i] = cells.flags[cell]
         if cells.owner[cell] >= 0:
             missing = _tell_owner(cells, owners, lists, i, cell)
             if missing > 0:
@@ -73,25 +78,24 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
     cells.meta[TOLD] = 0
     dirty = owners.meta[DIRTY]
     for i in range(dirty):
-        if i + 8 < dirty:
-            prefetch(owners.used, owners.list[i + 8])
-        if i + 4 < dirty:
-            ahead = owners.list[i + 4]
+        if i + 24 < dirty:
+            prefetch(owners.used, owners.list[i + 24])
+        if i + 12 < dirty:
+            ahead = owners.list[i + 12]
             for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
                 prefetch(lists.data, k)
-        if i + 2 < dirty and owners.used[owners.list[i + 2]] > 0:
-            # What most are compared with.
-            ahead = owners.list[i + 2]
-            prefetch(cells.count, lists.data[owners.start[ahead] + owners.used[ahead] - 1])
-            prefetch(cells.count, lists.data[owners.start[ahead] + max(0, owners.used[ahead] - 2)])
+        if i + 6 < dirty:
+            _fetch_compared(cells, owners, lists, owners.list[i + 6])
         if owners.dirty[owners.list[i]] == UNORDERED:
             _reorder(cells, owners, lists, ids, owners.list[i])
     # Only now does no list name them any more.
     for i in range(touched):
-        if i + 8 < touched and cells.count[cells.touched[i + 8]] == 0:
+        if i + 32 < touched and cells.how[i + 32] & EMPTY:
+            prefetch(cells.count, cells.touched[i + 32])
+        if i + 8 < touched and cells.how[i + 8] & EMPTY:
             prefetch(cells.table, home_of(cells, cells.touched[i + 8]) & (len(cells.table) - 1))
-        cell = cells.touched[i]
-        if cells.count[cell] == 0:
+        if cells.how[i] & EMPTY:
+            cell = cells.touched[i]
             if cells.size[cell] > 0:
                 give_chunk(members, cells.start[cell], cells.size[cell])
             if cells.state[cell] == CREATING:
@@ -142,12 +146,33 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> int:
 
 
 @inner
+def _fetch_compared(cells: Cells, owners: Owners, lists: Pool, owner: int) -> None:
+    """Asks for what the cells of an owner that moved will be compared with: neighbours, and for new ones the last."""
+    start = owners.start[owner]
+    last = start + owners.used[owner]
+    at = owners.stirred[owner]
+    while at >= 0:
+        how = cells.how[at] & (EMPTY | MOVED | LISTED)
+        if how == MOVED | LISTED:
+            k = _listed_at(lists, start, owners.used[owner], cells.touched[at])
+            prefetch(cells.count, lists.data[k])
+            if k > start:
+                prefetch(cells.count, lists.data[k - 1])
+            if k < last - 1:
+                prefetch(cells.count, lists.data[k + 1])
+        elif how == MOVED:
+            for k in range(max(start, last - 3), last):
+                prefetch(cells.count, lists.data[k])
+        at = cells.before[at]
+
+
+@inner
 def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
     """Drops empty cells and puts those whose place changed where they belong."""
     moved = 0
     at = owners.stirred[owner]
     while at >= 0 and moved <= _FEW:
-        if cells.flags[cells.touched[at]] & (EMPTY | MOVED):
+        if cells.how[at] & (EMPTY | MOVED):
             moved += 1
         at = cells.before[at]
     if at == NO_MORE:
@@ -158,33 +183,66 @@ def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) ->
 
 @inner
 def _reorder_few(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
-    """All of them are taken out, then those that are not empty are put back, one by one."""
+    """Empty ones are taken out; then those listed before step past their neighbours, and new ones are put in."""
     start = owners.start[owner]
     used = owners.used[owner]
+    fresh = 0
     at = owners.stirred[owner]
     while at >= 0:
-        cell = cells.touched[at]
-        if cells.flags[cell] & LISTED and cells.flags[cell] & (EMPTY | MOVED):
-            # Most are near the end: what is under way comes last.
-            k = start + used - 1
-            while lists.data[k] != cell:
-                k -= 1
-            used -= 1
-            for after in range(k, start + used):
-                lists.data[after] = lists.data[after + 1]
-        at = cells.before[at]
-    at = owners.stirred[owner]
-    while at >= 0:
-        cell = cells.touched[at]
-        if cells.flags[cell] & MOVED and not cells.flags[cell] & EMPTY:
-            cells.flags[cell] &= ~MOVED & 0xFF
-            place = _place(cells, lists, ids, start, used, cell)
-            for after in range(start + used, start + place, -1):
-                lists.data[after] = lists.data[after - 1]
-            lists.data[start + place] = cell
-            used += 1
+        if cells.how[at] & EMPTY:
+            if cells.how[at] & LISTED:
+                used -= 1
+                for after in range(_listed_at(lists, start, used + 1, cells.touched[at]), start + used):
+                    lists.data[after] = lists.data[after + 1]
+        elif not cells.how[at] & LISTED:
+            fresh += 1
         at = cells.before[at]
     owners.used[owner] = used
+    # New ones were put behind all others.
+    _step_past(cells, owners, lists, ids, owner, used - fresh)
+    for count in range(used - fresh, used):
+        cell = lists.data[start + count]
+        cells.flags[cell] &= ~MOVED & 0xFF
+        place = _place(cells, lists, ids, start, count, cell)
+        for after in range(start + count, start + place, -1):
+            lists.data[after] = lists.data[after - 1]
+        lists.data[start + place] = cell
+
+
+@inner
+def _step_past(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int, count: int) -> None:
+    """Those of the first ones of a list whose smallest id changed step past their neighbours, until all are in order.
+    State, price and worth of a cell are what they were, so hardly any of them goes far."""
+    start = owners.start[owner]
+    calm = False
+    while not calm:
+        calm = True
+        at = owners.stirred[owner]
+        while at >= 0:
+            if cells.how[at] & MOVED and cells.how[at] & LISTED and not cells.how[at] & EMPTY:
+                cell = cells.touched[at]
+                cells.flags[cell] &= ~MOVED & 0xFF
+                old = _listed_at(lists, start, count, cell)
+                k = old
+                while k > start and block_less(cells, ids, cell, lists.data[k - 1]):
+                    lists.data[k] = lists.data[k - 1]
+                    k -= 1
+                while k < start + count - 1 and block_less(cells, ids, lists.data[k + 1], cell):
+                    lists.data[k] = lists.data[k + 1]
+                    k += 1
+                lists.data[k] = cell
+                if k != old:
+                    calm = False
+            at = cells.before[at]
+
+
+@inner
+def _listed_at(lists: Pool, start: int, count: int, cell: int) -> int:
+    """Where a cell is. Most are near the end: what is under way comes last."""
+    k = start + count - 1
+    while lists.data[k] != cell:
+        k -= 1
+    return k
 
 
 @inner

@@ -18,15 +18,20 @@ from bigfleet.engine.kernels.view import View, view
 # Places in `meta`.
 USED, FREE, BYTES, SKIP, LIVE, GRAVES = 0, 1, 2, 3, 4, 5
 _EMPTY, _GRAVE = -1, -2
+# Bytes of an id that its key holds, behind those that all ids share; bits of a span that are the size; none at all.
+_KEYED = 7
+_SIZE_BITS = 24
+_NO_SPAN = -1
+_LONGEST = (1 << _SIZE_BITS) - 1
 
 
 @view
 class Ids(View):
-    """Slot columns `off`, `len`, `key`; `table` maps hashes to slots; `free` is a stack of slots."""
+    """Slot columns `span` (where in the arena and how long, below 0 without an id) and `key`; `table` maps hashes to
+    slots; `free` is a stack of slots."""
 
     arena: U1
-    off: I8R
-    len: I4
+    span: I8R
     key: I8R
     table: I4
     free: I4
@@ -41,18 +46,17 @@ class IdStore:
 
     @property
     def capacity(self) -> int:
-        return len(self.v.off)
+        return len(self.v.span)
 
     def reserve(self, records: int, id_bytes: int) -> None:
         """Makes room for so many new ids; call before `intern`."""
         v = self.v
         meta = v.meta.tolist()
         slots = meta[USED] - meta[FREE] + records
-        if slots > len(v.off):
-            slots = room(len(v.off), slots)
+        if slots > len(v.span):
+            slots = room(len(v.span), slots)
             v = v._replace(
                 **grown_rows(v, slots),
-                len=grown(v.len, slots),
                 free=grown(v.free, slots, used=meta[FREE]),
             )
         if meta[BYTES] + id_bytes > len(v.arena):
@@ -71,14 +75,15 @@ class IdStore:
         align(self.v, arena, offsets)
 
     def text(self, slot: int) -> str:
-        start = int(self.v.off[slot])
-        return self.v.arena[start : start + int(self.v.len[slot])].tobytes().decode()
+        return self.texts(np.array([slot], np.int32))[0]
 
     def texts(self, slots: NDArray[np.int32]) -> list[str]:
         """Ids of many slots."""
-        v, arena = self.v, self.v.arena.data
-        spans = zip(v.off[slots].tolist(), v.len[slots].tolist(), strict=True)
-        return [str(arena[start : start + size], "utf-8") for start, size in spans]
+        arena = self.v.arena.data
+        spans = self.v.span[slots]
+        first = spans >> _SIZE_BITS
+        last = first + (spans & _LONGEST)
+        return [str(arena[a:b], "utf-8") for a, b in zip(first.tolist(), last.tolist(), strict=True)]
 
     def find(self, text: str) -> int:
         """The slot of an id, or -1."""
@@ -88,11 +93,11 @@ class IdStore:
 
 def _packed(v: Ids, id_bytes: int) -> Ids:
     """The ids without the bytes of forgotten ones, if those are most; earlier results go on reading the old columns."""
-    sizes = v.len[: int(v.meta[USED])]
-    alive = int(sizes[sizes > 0].sum())
+    spans = v.span[: int(v.meta[USED])]
+    alive = int((spans[spans >= 0] & _LONGEST).sum())
     if 2 * alive > int(v.meta[BYTES]):
         return v
-    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), len=v.len.copy(), **copied_rows(v))
+    packed = v._replace(arena=np.zeros(2 * alive + id_bytes, np.uint8), **copied_rows(v))
     pack(v, packed)
     return packed
 
@@ -102,11 +107,29 @@ def pack(old: Ids, new: Ids) -> None:
     """Copies the bytes of live ids, one behind the other."""
     at = 0
     for slot in range(old.meta[USED]):
-        for i in range(old.len[slot]):
-            new.arena[at + i] = old.arena[old.off[slot] + i]
-        new.off[slot] = at
-        at += max(0, old.len[slot])
+        if old.span[slot] >= 0:
+            size = id_size(old, slot)
+            for i in range(size):
+                new.arena[at + i] = old.arena[id_start(old, slot) + i]
+            new.span[slot] = _span(at, size)
+            at += size
     new.meta[BYTES] = at
+
+
+@inner
+def id_start(ids: Ids, slot: int) -> int:
+    """Where in the arena a slot's id begins."""
+    return ids.span[slot] >> _SIZE_BITS
+
+
+@inner
+def id_size(ids: Ids, slot: int) -> int:
+    return ids.span[slot] & _LONGEST
+
+
+@inner
+def _span(start: int, size: int) -> int:
+    return (int(start) << _SIZE_BITS) | int(size)
 
 
 @inner
@@ -136,7 +159,7 @@ def _stirred(value: int) -> int:
 @inner
 def prefix_key(arena: U1, start: int, size: int, skip: int) -> int:
     value = 0
-    for i in range(skip, skip + 7):
+    for i in range(skip, skip + _KEYED):
         value = value << 8
         if i < size:
             value |= int(arena[start + i])
@@ -167,15 +190,15 @@ def id_less(ids: Ids, a: int, b: int) -> bool:
         return bool(x < y)
     if a == b:
         return False
-    return bytes_less(ids.arena, ids.off[a], ids.len[a], ids.off[b], ids.len[b])
+    return bytes_less(ids.arena, id_start(ids, a), id_size(ids, a), id_start(ids, b), id_size(ids, b))
 
 
 @inner
 def _same_id(ids: Ids, slot: int, key: int, arena: U1, start: int, size: int) -> bool:
     """Whether a slot's id is this one, whose key is known: that of another is nearly always another."""
-    if ids.key[slot] != key or ids.len[slot] != size:
+    if ids.key[slot] != key or id_size(ids, slot) != size:
         return False
-    base = ids.off[slot]
+    base = id_start(ids, slot)
     same = 0
     while same + 8 <= size and eight(ids.arena, base + same) == eight(arena, start + same):
         same += 8
@@ -199,19 +222,27 @@ def find_id(ids: Ids, arena: U1, start: int, size: int) -> int:
 
 
 @inner
-def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int) -> int:
-    """The slot of an id, made if it is new; room must have been reserved. `home` is its hash."""
+def is_keyed(ids: Ids, size: int) -> bool:
+    """Whether ids of this size differ in their keys, if they begin as all others do: nobody need look at the bytes."""
+    return size <= ids.meta[SKIP] + _KEYED
+
+
+@inner
+def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int, key: int) -> int:
+    """The slot of an id, made if it is new; room must have been reserved and ids aligned. `home` is its hash, `key` its
+    `prefix_key`."""
     mask = len(ids.table) - 1
     at = home & mask
-    key = prefix_key(arena, start, size, ids.meta[SKIP])
+    keyed = is_keyed(ids, size)
     grave = -1
     while ids.table[at] != _EMPTY:
         slot = ids.table[at]
         if slot == _GRAVE:
             if grave < 0:
                 grave = at
-        elif _same_id(ids, slot, key, arena, start, size):
-            return slot
+        elif ids.key[slot] == key and id_size(ids, slot) == size:
+            if keyed or _same_id(ids, slot, key, arena, start, size):
+                return slot
         at = (at + 1) & mask
     if grave >= 0:
         at = grave
@@ -226,8 +257,7 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int) -> int:
     for i in range(size):
         ids.arena[base + i] = arena[start + i]
     ids.meta[BYTES] += size
-    ids.off[slot] = base
-    ids.len[slot] = size
+    ids.span[slot] = _span(base, size)
     ids.key[slot] = key
     ids.table[at] = slot
     ids.meta[LIVE] += 1
@@ -238,7 +268,7 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int) -> int:
 def forget_id(ids: Ids, slot: int) -> None:
     """Takes a slot back; its bytes stay for readers of earlier results."""
     mask = len(ids.table) - 1
-    at = hash_bytes(ids.arena, ids.off[slot], ids.len[slot]) & mask
+    at = hash_bytes(ids.arena, id_start(ids, slot), id_size(ids, slot)) & mask
     while ids.table[at] != slot:
         at = (at + 1) & mask
     ids.table[at] = _GRAVE
@@ -246,7 +276,7 @@ def forget_id(ids: Ids, slot: int) -> None:
     ids.meta[LIVE] -= 1
     ids.free[ids.meta[FREE]] = slot
     ids.meta[FREE] += 1
-    ids.len[slot] = -1
+    ids.span[slot] = _NO_SPAN
 
 
 @kernel
@@ -258,14 +288,12 @@ def find_text(ids: Ids, text: U1) -> int:
 def rehash(ids: Ids) -> None:
     """Fills an empty table with the live slots."""
     mask = len(ids.table) - 1
-    freed = 0
     for i in range(ids.meta[FREE]):
-        ids.len[ids.free[i]] = -1
-        freed += 1
+        ids.span[ids.free[i]] = _NO_SPAN
     for slot in range(ids.meta[USED]):
-        if ids.len[slot] < 0:
+        if ids.span[slot] < 0:
             continue
-        at = hash_bytes(ids.arena, ids.off[slot], ids.len[slot]) & mask
+        at = hash_bytes(ids.arena, id_start(ids, slot), id_size(ids, slot)) & mask
         while ids.table[at] != _EMPTY:
             at = (at + 1) & mask
         ids.table[at] = slot
@@ -291,10 +319,10 @@ def align_ids(ids: Ids, arena: U1, offsets: I8, first: int, last: int) -> None:
         base = offsets[one]
     else:
         slot = 0
-        while ids.len[slot] < 0:
+        while ids.span[slot] < 0:
             slot += 1
         reference = ids.arena
-        base = ids.off[slot]
+        base = id_start(ids, slot)
     skip = ids.meta[SKIP]
     for i in range(one, last):
         start = offsets[i]
@@ -310,5 +338,5 @@ def align_ids(ids: Ids, arena: U1, offsets: I8, first: int, last: int) -> None:
     if skip < ids.meta[SKIP]:
         ids.meta[SKIP] = skip
         for slot in range(ids.meta[USED]):
-            if ids.len[slot] >= 0:
-                ids.key[slot] = prefix_key(ids.arena, ids.off[slot], ids.len[slot], skip)
+            if ids.span[slot] >= 0:
+                ids.key[slot] = prefix_key(ids.arena, id_start(ids, slot), id_size(ids, slot), skip)
