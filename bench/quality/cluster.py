@@ -132,7 +132,7 @@ class JudgedCluster:
 
     def _bar(self, machine: str) -> None:
         node, row = self.nodes[machine], self.rows[machine]
-        self._world.nodes.cordoned[row] = node.cordoned
+        self._world.nodes.cordoned[row] = node.cordoned or bool(node.closing_since)
         if node.kept_for:
             self._world.permits.setdefault(row, {})
         else:
@@ -147,7 +147,7 @@ class JudgedCluster:
             self._world.close(self.rows[machine])
         else:
             self._world.reopen(self.rows[machine])
-        self._changed[1].add(machine)
+        self._bar(machine)
 
     def closing(self) -> list[str]:
         return sorted(node.id for node in self.nodes.values() if node.closing_since)

@@ -121,22 +121,31 @@ def test_a_restarted_operator_goes_on_with_its_drain(scene: Scene) -> None:
     assert (report.instruction_id, report.outcome) == ("i-2", REPORT.OUTCOME_DRAINED)
 
 
-def test_a_closing_node_is_marked_and_opens_again_when_only_it_has_room(scene: Scene) -> None:
+def test_a_closing_node_takes_nobody_and_opens_for_a_pod_nobody_else_serves(scene: Scene) -> None:
     scene.add_node("m-1")
     scene.shard.say(node_closing=shard_pb2.NodeClosing(machine_id="m-1", closing=True))
     wait_until(
-        lambda: any(t["key"] == "bigfleet.lucy.sh/closing" for t in scene.node("m-1")["spec"].get("taints", ())),
-        what="m-1 has the soft taint",
+        lambda: (
+            ("bigfleet.lucy.sh/closing", "NoSchedule")
+            in {(t["key"], t["effect"]) for t in scene.node("m-1")["spec"].get("taints", ())}
+        ),
+        what="m-1 has the hard taint",
     )
     scene.shard.wait_for("node_report", lambda report: report.closing_since > 0)
-    # Keep the scheduler off, so that the pod waits and the operator has to open the node by itself.
-    scene.cluster.ask("PATCH", "/api/v1/nodes/m-1", {"spec": {"unschedulable": True}}, kind=MERGE)
+    # No request counts this pod, so that the shard never hears of it: the operator opens the node by itself.
     scene.cluster.apply(deployment("web", 1, {"cpu": "1"}))
-    wait_until(
-        lambda: "bigfleet.lucy.sh/closing-since" not in scene.node("m-1")["metadata"]["annotations"],
-        what="m-1 is open again",
-        evidence=lambda: scene.node("m-1"),
-    )
+    wait_running(scene.cluster, 1, app="web")
+    assert "bigfleet.lucy.sh/closing-since" not in scene.node("m-1")["metadata"]["annotations"]
+
+
+def test_a_node_that_has_become_empty_closes_by_itself(scene: Scene) -> None:
+    scene.add_node("m-1")
+    scene.cluster.apply(deployment("web", 1, {"cpu": "1"}))
+    wait_running(scene.cluster, 1, app="web")
+    scene.cluster.kubectl("delete", "deployment", "web")
+    scene.shard.wait_for("node_report", lambda report: report.closing_since > 0 and report.empty)
+    taints = {(t["key"], t["effect"]) for t in scene.node("m-1")["spec"].get("taints", ())}
+    assert ("bigfleet.lucy.sh/closing", "NoSchedule") in taints
 
 
 def test_an_upcoming_node_follows_its_machine_and_its_real_node_until_it_is_gone(scene: Scene) -> None:

@@ -25,6 +25,9 @@ class World:
     lost: set[str] = field(default_factory=set)
     # Nodes that were there and are not any more.
     gone: dict[str, NodeSeen] = field(default_factory=dict)
+    # The instant, and how long a pod waits before it may open a closing node (0: not at all).
+    now: int = 0
+    patience: int = 0
 
 
 @dataclass
@@ -308,6 +311,8 @@ def place_everything(world: World, trial: Trial) -> tuple[set[str], set[str]]:
             short.append(pod)
     reopen = set()
     for pod in short:
+        if world.patience and world.now - pod.since < world.patience and is_counted(world, pod):
+            continue
         for node in sorted(world.nodes.values(), key=lambda node: node.name):
             open_again = node.closing_since and node.ready and not is_away(world, node)
             if open_again and trial.allows(pod.shape, node):
@@ -342,6 +347,12 @@ def place_placeholders(world: World, trial: Trial, roomy: set[str]) -> None:
 
 def linked(world: World, request: RequestSeen) -> list[PodSeen]:
     return sorted((pod for pod in world.pods.values() if pod.request == request.name), key=lambda pod: pod.uid)
+
+
+def is_counted(world: World, pod: PodSeen) -> bool:
+    """Whether the shard hears of it."""
+    request = world.requests.get(pod.request)
+    return request is not None and pod in linked(world, request)[: max(0, request.units)]
 
 
 def count_rows(world: World, roomy: set[str]) -> dict[tuple[str, str, str], tuple[int, int, int]]:

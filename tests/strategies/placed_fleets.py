@@ -330,6 +330,7 @@ class _PlacedWorld(_World):
             riders=dice.choice((0, 1, 16)),
             within=dice.choice((0.0, 0.1, 0.5)),
             paid_ratio=dice.choice((0.0, 0.5, 1.0)),
+            reopen_ratio=dice.choice((0.0, 0.8, 1.0)),
             risk_limit=dice.choice((0.5, 4.0)),
             second_pass_from=dice.choice((1, 2, 8)),
             doubt=dice.random() < 0.5,

@@ -63,9 +63,13 @@ def operator(
             help="Add a toleration of that taint to pods such a node is for; else only nodes of gangs are kept.",
         ),
     ] = True,
-    cordon_closing: Annotated[
-        bool, typer.Option("--cordon-closing", help="Cordon nodes that close; else only a soft taint keeps pods off.")
-    ] = False,
+    hard_closing: Annotated[
+        bool,
+        typer.Option(
+            "--hard-closing/--soft-closing",
+            help="Nodes that close or are empty take nobody until the shard, or a wait of 3 min, opens them.",
+        ),
+    ] = True,
     keep_off_interruptible: Annotated[
         float,
         _option("Requests whose interruption costs more keep off spot nodes, as deploy/admission has it.", "DOLLARS"),
@@ -116,7 +120,7 @@ def operator(
         old_seconds=float(duration(old_after)),
         keep_new_nodes=keep_new_nodes,
         reserve_new_nodes=reserve_new_nodes,
-        cordon_closing=cordon_closing,
+        hard_closing=hard_closing,
         keep_off_interruptible=keep_off_interruptible,
         leader_elect=leader_elect,
         lease_namespace=lease_namespace,

@@ -105,6 +105,7 @@ class Placement:
     riders: int = 64
     within: float = 0.0
     paid_ratio: float = 0.5
+    reopen_ratio: float = 0.8
     risk_limit: float = 4.0
     second_pass_from: int = 8
     gangs_awake: int = 32
@@ -113,7 +114,7 @@ class Placement:
     boot_by_provider: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     empty_min_ns: int = 120 * SECOND
     empty_max_ns: int = 60 * MINUTE
-    closed_empty_ns: int = 60 * SECOND
+    closed_empty_ns: int = 120 * SECOND
     consolidate: bool = False
     pass_ns: int = 30 * SECOND
     settle_ns: int = 10 * MINUTE
@@ -132,7 +133,8 @@ class Placement:
         for name in ("open_remainders", "second_pass_from", "candidates", "move_size"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be greater than 0")
-        for name in ("within", "paid_ratio", "candidate_ratio", "min_saving", "closing_fraction", "move_fraction"):
+        shares = ("within", "paid_ratio", "reopen_ratio", "candidate_ratio", "min_saving", "closing_fraction")
+        for name in (*shares, "move_fraction"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be within 0 and 1")
         object.__setattr__(self, "boot_by_provider", MappingProxyType(dict(self.boot_by_provider)))

@@ -15,7 +15,7 @@ from tests.oracle.judging import times
 from tests.oracle.placement.coming import place_one
 from tests.oracle.placement.lots import REMAINDER, Book, Lot, everywhere, is_for_devices
 from tests.oracle.placement.needs import ACQUIRED, AWAITING, Need, Portion
-from tests.oracle.placement.worth import fits, has_devices, minus, owned, published, wanted
+from tests.oracle.placement.worth import fits, has_devices, minus, owned, published, share_of, wanted
 from tests.oracle.supply import CONFIGURED, DRAINING, IDLE, SPECULATIVE, Block, Unit
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Buying:
         now: int,
     ) -> None:
         self.worth, self.book, self.policy = worth, book, worth.placement
-        self.needs = needs
+        self.needs, self.demand = needs, demand
         self.idle = [_offer(PAID_IDLE, b.members) for b in blocks if b.head.state == IDLE and not b.head.held]
         self.slots = [_offer(BUY, b.members) for b in blocks if b.head.state == SPECULATIVE and not b.head.held]
         self.closing = [_offer(REOPEN, [u]) for u in machines if _may_reopen(u, demand, conditions)]
@@ -161,7 +161,10 @@ class Buying:
             ]
             return [fill for fill in found if fill is not None]
 
-        reopened = [fill for fill in fills(self._own(need, self.closing), None) if fill.value > fill.risk]
+        first = fills(self.slots, None if has_devices(portion.unit) else False)
+        offered = max((fill.score for fill in first), default=0.0)
+        closing = fills(self._own(need, self.closing), None)
+        reopened = [fill for fill in closing if self._worth_reopening(fill, offered)]
         if reopened:
             return self._choose(reopened)
         for device in (None,) if has_devices(portion.unit) else (False, True):
@@ -176,6 +179,24 @@ class Buying:
             if bought:
                 return self._choose(bought)
         return None
+
+    def _worth_reopening(self, fill: Fill, offered: float) -> bool:
+        if fill.value <= fill.risk or owned(fill.offer.head):
+            return fill.value > fill.risk
+        needed = times(times(self.policy.reopen_ratio, offered), fill.cost)
+        return fill.value + self._carried(fill.offer.head) >= needed
+
+    def _carried(self, node: Unit) -> float:
+        """What its pods would cost by the share of a machine, on what is interrupted no more often."""
+        assert node.report is not None
+        used = {name: amount for name, amount in node.report.used.items() if name != "pods" and amount > 0}
+        costs = [
+            share_of(used, kind) * kind.shape.price
+            for kind in self.worth.classes.values()
+            if kind.shape.price > 0 and kind.shape.probability <= node.shape.probability
+            if all(published(kind).get(name, 0) > 0 for name in used)
+        ]
+        return min(costs, default=0.0)
 
     def _accepted(self, fill: Fill, best: float) -> bool:
         if owned(fill.offer.head):
@@ -414,9 +435,15 @@ class Buying:
                 self.book.put(need, part, lot, units)
                 units -= before - part.deficit
 
+    def _lacks_units(self, name: str) -> bool:
+        cluster = self.demand.clusters[name]
+        return any(cluster.stranded(row) for row in cluster.rows.values())
+
     def _may_be_taken(self, unit: Unit, conditions: Conditions, now: int) -> bool:
         """A reclaimable machine that has been there long enough to have got its own cluster's pods."""
-        if not conditions.reclaim or unit.empty_since is None or unit.report is None or unit.report.closing:
+        if not conditions.reclaim or unit.empty_since is None or unit.report is None:
+            return False
+        if unit.report.closing and self._lacks_units(unit.cluster):
             return False
         if resting(unit, conditions, 1, now):
             return False

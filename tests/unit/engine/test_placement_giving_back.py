@@ -445,13 +445,42 @@ def test_a_closing_node_is_reopened_before_anything_is_bought(make: Any) -> None
     steps = Steps(make)
     row = pods("c", 2, running=1, cpu=1, mem=4)
     shown = low(row, "n", closing_since=START - SECOND)
-    slots = [slot("s", capacity=ON_DEMAND, cpu=2, mem=8, price=0.1)]
-    result = steps(bound("n", "c", **FACTS), slots, rows=[row], nodes=[shown])
+    result = steps(bound("n", "c", **FACTS), slot("s", **FACTS), rows=[row], nodes=[shown])
     assert [(a.kind, a.machine, a.reason) for a in result.actions] == [(REOPEN, "n", Reason.REOPEN)]
     reopened = low(row, "n", version=2**62)
     again = steps(nodes=[reopened], after=1)
     assert again.actions == []
     assert verdict(again, row).units.coming == 1
+
+
+@BOTH
+def test_a_dear_closing_node_is_not_kept_alive_for_one_small_unit(make: Any) -> None:
+    """One GPU would keep a machine of eight at twenty times the price of the one that is bought instead."""
+    dear = {"capacity": ON_DEMAND, "cpu": 32, "mem": 128, "price": 20.0}
+    row = pods("c", 2, running=1, cpu=1, mem=4)
+    shown = low(row, "n", closing_since=START - SECOND)
+    small = slot("s", capacity=ON_DEMAND, cpu=1, mem=4, price=1.0)
+    result = Steps(make)(bound("n", "c", **dear), small, rows=[row], nodes=[shown])
+    assert [(a.kind, a.machine) for a in result.actions] == [(P, "s")]
+    alone = Steps(make)(bound("n", "c", **dear), rows=[row], nodes=[shown])
+    assert did(alone, REOPEN) == ["n"], "where nothing is for sale, what is there serves"
+    many = pods("c", 31, running=1, cpu=1, mem=4)
+    slots = [slot(f"s{each}", capacity=ON_DEMAND, cpu=1, mem=4, price=1.0) for each in range(40)]
+    full = Steps(make)(
+        bound("n", "c", **dear), slots, rows=[many], nodes=[low(many, "n", closing_since=START - SECOND)]
+    )
+    assert [(a.kind, a.machine) for a in full.actions] == [(REOPEN, "n")], "with all of them it is worth its price"
+
+
+@BOTH
+def test_what_stands_on_a_closing_node_counts_when_it_is_weighed(make: Any) -> None:
+    facts = {"capacity": ON_DEMAND, "cpu": 8, "mem": 32, "price": 8.0}
+    small = slot("s", capacity=ON_DEMAND, cpu=1, mem=4, price=1.0)
+    for cpu, expected in ((2, [(P, "s")]), (6, [(REOPEN, "n")])):
+        row = pods("c", cpu + 1, running=cpu, cpu=1, mem=4)
+        shown = low(row, "n", cpu=cpu, mem=4 * cpu, closing_since=START - SECOND)
+        result = Steps(make)(bound("n", "c", **facts), small, rows=[row], nodes=[shown])
+        assert [(a.kind, a.machine) for a in result.actions] == expected, cpu
 
 
 @BOTH
@@ -465,10 +494,10 @@ def test_a_closing_node_is_no_room(make: Any) -> None:
 
 
 @BOTH
-def test_an_emptied_closing_node_goes_after_a_minute(make: Any) -> None:
+def test_an_emptied_closing_node_goes_after_two_minutes(make: Any) -> None:
     steps = Steps(make)
     steps(bound("n", "c", **FACTS), rows=[], nodes=[node("n", empty=True, closing_since=START)])
-    assert did(steps(demand=seen_again(), after=59), R) == []
+    assert did(steps(demand=seen_again(), after=119), R) == []
     assert did(steps(demand=seen_again(), after=1), R) == ["n"]
 
 

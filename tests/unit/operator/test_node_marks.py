@@ -12,15 +12,31 @@ from bigfleet.model.names import MEMORY_PER_CORE_LABEL
 from bigfleet.operator.core.mirror.levels import SPARED, THRESHOLDS
 from bigfleet.operator.kube.client import Client
 from bigfleet.operator.kube.objects import Node
-from bigfleet.operator.reading.shapes import KEPT_ANNOTATION, KEPT_TAINT, node_seen
+from bigfleet.operator.reading.shapes import CLOSING_TAINT, KEPT_ANNOTATION, KEPT_TAINT, node_seen
 from bigfleet.operator.shell.node_marks import NodeMarks
 from bigfleet.operator.shell.settings import OperatorSettings
+
+
+@pytest.mark.parametrize(("hard", "effect"), [(True, "NoSchedule"), (False, "PreferNoSchedule")])
+def test_a_closing_node_takes_nobody_unless_its_owner_wants_it_soft(hard: bool, effect: str) -> None:
+    node = msgspec.convert({"metadata": {"name": "n"}}, Node)
+    marks = NodeMarks(cast(Client, None), {"n": node}, hard_closing=hard, levels=0)
+    marks.close("n", 7)
+    patch = cast(dict[str, Any], marks._patch("n", node))
+    assert patch["spec"]["taints"] == [{"key": CLOSING_TAINT, "effect": effect}]
+    assert "unschedulable" not in patch["spec"], "a cordon is for others to set"
+    shown = msgspec.convert({"metadata": {"name": "n", **patch["metadata"]}, "spec": patch["spec"]}, Node)
+    seen = node_seen(shown, machine="m")
+    assert (seen.closing_since, seen.taints) == (7, ()), "a restarted operator reads it as closing, not as a filter"
+    again = NodeMarks(cast(Client, None), {"n": shown}, hard_closing=hard, levels=0)
+    again.close("n", 0)
+    assert cast(dict[str, Any], again._patch("n", shown))["spec"]["taints"] == []
 
 
 def soft_taints(level: int, *, closing: bool = False, gpus: bool = False) -> set[str]:
     allocatable = {"cpu": "8", "memory": "32Gi", **({"nvidia.com/gpu": "8"} if gpus else {})}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
-    marks = NodeMarks(cast(Client, None), {"n": node}, cordon_closing=False, levels=len(THRESHOLDS))
+    marks = NodeMarks(cast(Client, None), {"n": node}, hard_closing=True, levels=len(THRESHOLDS))
     marks.level("n", level)
     if closing:
         marks.close("n", 1)
@@ -51,7 +67,7 @@ def test_a_node_that_is_kept_takes_nobody_until_it_is_let_go_and_a_restarted_ope
     foreign = {"key": "theirs", "effect": "NoSchedule"}
     node = msgspec.convert({"metadata": {"name": "n"}, "spec": {"taints": [foreign]}}, Node)
     nodes = {"n": node}
-    marks = NodeMarks(cast(Client, None), nodes, cordon_closing=False, levels=0)
+    marks = NodeMarks(cast(Client, None), nodes, hard_closing=True, levels=0)
     marks.keep("n", "gang g")
     patch = cast(dict[str, Any], marks._patch("n", node))
     assert {(taint["key"], taint["effect"]) for taint in patch["spec"]["taints"]} == {
@@ -64,7 +80,7 @@ def test_a_node_that_is_kept_takes_nobody_until_it_is_let_go_and_a_restarted_ope
     seen = node_seen(node, machine="m")
     assert seen.kept_for == "gang g"
     assert [taint.key for taint in seen.taints] == ["theirs"], "filters judge it as it will be"
-    again = NodeMarks(cast(Client, None), nodes, cordon_closing=False, levels=0)
+    again = NodeMarks(cast(Client, None), nodes, hard_closing=True, levels=0)
     assert again._patch("n", node) is None
     again.keep("n", "")
     patch = cast(dict[str, Any], again._patch("n", node))
@@ -77,7 +93,7 @@ def _shown(cpu: str, memory: str, *, closing: bool = False, label: str = "", **m
     metadata = {"name": "n", "labels": {MEMORY_PER_CORE_LABEL: label} if label else {}}
     status = {"allocatable": {"cpu": cpu, "memory": memory, "pods": "110", **more}}
     node = msgspec.convert({"metadata": metadata, "status": status}, Node)
-    marks = NodeMarks(cast(Client, None), {"n": node}, cordon_closing=False, levels=0)
+    marks = NodeMarks(cast(Client, None), {"n": node}, hard_closing=True, levels=0)
     marks.identify("n", "m")
     if closing:
         marks.close("n", 1)

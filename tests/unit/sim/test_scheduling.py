@@ -96,12 +96,14 @@ def test_fewer_levels_win_over_more_until_scores_outweigh_them() -> None:
     assert ask(c, "small", 2) == {"n1": 2}
 
 
-def test_a_closing_node_is_the_last_to_be_chosen() -> None:
+def test_closing_nodes_take_nobody_until_they_are_open() -> None:
     c = cluster(n1=machine(), n2=machine())
     c.close("n1", 1)
-    c.nodes["n2"].level = 6
-    assert ask(c, "small", 3) == {"n2": 3}
-    assert ask(c, "small", 12, "more") == {"n2": 5, "n1": 7}
+    assert ask(c, "small", 12) == {"n2": 8}
+    assert "Of 2 nodes 1 are closing" in why_waiting(c, c.podsets["w"], KINDS.resources)
+    c.close("n1", 0)
+    c.bind(0)
+    assert {node.id: count for node, count in c.podsets["w"].bound.items()} == {"n2": 8, "n1": 4}
 
 
 def test_cordoned_nodes_take_nobody() -> None:

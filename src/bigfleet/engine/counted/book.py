@@ -46,6 +46,7 @@ class PlacementRules(NamedTuple):
     riders: int
     within: float
     paid_ratio: float
+    reopen_ratio: float
     risk_limit: float
     second_pass_from: int
 
@@ -118,8 +119,8 @@ class Lots(View):
 @view
 class Blocks(View):
     """What may be taken: a cell's unclaimed members, or (`cell` -1) `n` members from `first` on, `taken` of them gone.
-    `least` is the smallest id when Assign began; `left` a row of `spare` (reopened nodes only); `chain` leads to the
-    next block of its domain."""
+    `least` is the smallest id when Assign began; `left` a row of `spare` and `carried` what its pods are worth
+    (reopened nodes only); `chain` leads to the next block of its domain."""
 
     tier: U1
     cls: I4
@@ -133,6 +134,7 @@ class Blocks(View):
     scarce: U1
     next: I4
     spare: I8M
+    carried: F8
     score: F8
     asked: I8
     chain: I4

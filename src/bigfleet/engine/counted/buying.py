@@ -171,10 +171,16 @@ def best_block(
     """The block that gives the next purchase (P20, P22), or -1."""
     found = 0
     block = b.reopen[b.t.cluster[t]]
+    offered = 0.0
+    if block >= 0 and rules.reopen_ratio > 0.0:
+        which = _ANY if b.q.device[q] != 0 else _PLAIN
+        count = _candidates(w, b, rules, t, q, riders, key, dom, most, which, BUY, -1, 0.0)
+        for i in range(count):
+            offered = max(offered, b.blocks.score[b.s.block[i]])
     while block >= 0:
         if unclaimed(w, b, block) > 0 and (key < 0 or w.k.dom[b.blocks.cls[block], key] == dom):
             tokens = b.meta[TOKENS]
-            if fill(w, b, rules, t, q, block, riders, most) and b.money[VALUE] > b.money[RISK]:
+            if fill(w, b, rules, t, q, block, riders, most) and _is_worth_reopening(w, b, rules, block, offered):
                 b.blocks.score[block] = b.money[VALUE]
                 b.s.block[found] = block
                 found += 1
@@ -188,6 +194,16 @@ def best_block(
     if best < 0:
         best = _best_of(w, b, rules, t, q, riders, key, dom, most, _DEVICES)
     return best
+
+
+@inner
+def _is_worth_reopening(w: World, b: Book, rules: PlacementRules, block: int, offered: float) -> bool:
+    """Whether a closing node with the fill at hand carries about as much for its price as what could be bought."""
+    if not b.money[VALUE] > b.money[RISK]:
+        return False
+    cls = b.blocks.cls[block]
+    needed = _times(_times(rules.reopen_ratio, offered), w.k.price[cls] + b.money[RISK])
+    return bool(b.kinds.owned[cls] != 0 or b.money[VALUE] + b.blocks.carried[block] >= needed)
 
 
 @inner

@@ -20,6 +20,7 @@ from bigfleet.engine.counted.book import (
     PAID_DRAINING,
     PAID_EMPTY,
     PAID_IDLE,
+    PODS,
     REOPEN,
     UNNAMED,
     Book,
@@ -192,6 +193,7 @@ def make_blocks(
         b.meta[MEMBERS] += 1
         left_into(w, b, r, slot, cluster, b.blocks.spare, at)
         b.blocks.token[at] = chains[tokens_of[r.load[row_of(r, slot)]]]
+        b.blocks.carried[at] = _carried(w, b, r, row_of(r, slot), b.blocks.cls[at])
         b.blocks.next[at] = b.reopen[cluster]
         b.reopen[cluster] = at
         at += 1
@@ -215,6 +217,21 @@ def make_blocks(
             at += 1
     b.by_tier[BUY + 1] = at
     b.meta[BLOCKS] = _grouped(w, b, emptying, emptyings, PAID_DRAINING, at)
+
+
+@inner
+def _carried(w: World, b: Book, r: Reports, row: int, own: int) -> float:
+    """What a node's pods would cost where a share of a machine costs least that is interrupted no more often (P22)."""
+    best = np.inf
+    for cls in range(len(b.kinds.alive)):
+        if b.kinds.alive[cls] == 0 or w.k.price[cls] <= 0.0 or w.k.risk[cls] > w.k.risk[own]:
+            continue
+        share = 0.0
+        for d in range(r.used.shape[1]):
+            if r.used[row, d] > 0 and d != b.meta[PODS]:
+                share = max(share, r.used[row, d] / w.k.alloc[cls, d] if w.k.alloc[cls, d] > 0 else np.inf)
+        best = min(best, share * w.k.price[cls])
+    return 0.0 if best == np.inf else best
 
 
 @inner

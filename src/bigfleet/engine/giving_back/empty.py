@@ -68,9 +68,11 @@ def _lies_empty(r: Reports, s: Sessions, connected: U1, slots: Slots, row: int, 
 
 @kernel
 def list_loose(
-    r: Reports, s: Sessions, slots: Slots, cells: Cells, pub: Published, now: int, closing: I4, takable: I4, out: I8
+    r: Reports, s: Sessions, lacking: I8, slots: Slots, cells: Cells, pub: Published, now: int, closing: I4,
+    takable: I4, out: I8,
 ) -> None:  # fmt: skip
-    """Machines their own cluster may reopen (tier a), and empty ones others may take instead of buying (tier d)."""
+    """Machines their own cluster may reopen (tier a), and empty ones others may take instead of buying (tier d): not
+    closing ones of a cluster that lacks units itself."""
     out[CLOSING] = 0
     out[TAKABLE] = 0
     for i in range(r.meta[LOOSE]):
@@ -78,7 +80,7 @@ def list_loose(
         slot = r.slot[row]
         if slots.state[slot] != CONFIGURED or s.reporting[r.cluster[row]] == 0:
             continue
-        if r.closing[row] != 0:
+        if r.closing[row] != 0 and lacking[r.cluster[row]] > 0:
             if not r.marks[row] & IN_MOVE:
                 closing[out[CLOSING]] = slot
                 out[CLOSING] += 1

@@ -34,7 +34,7 @@ from bigfleet.engine.giving_back.empty import (
     overdue,
 )
 from bigfleet.engine.giving_back.free import FreePool, configured_of
-from bigfleet.engine.kernels.jit import U1
+from bigfleet.engine.kernels.jit import I8, U1
 from bigfleet.engine.nodes.nodes import Nodes
 from bigfleet.engine.nodes.reports import BUSY, IN_MOVE, REST_CLOSE, REST_DRAIN, STAYS
 from bigfleet.engine.nodes.sessions import GIVES, NEVER, judge_sessions
@@ -89,16 +89,23 @@ class GivingBack:
         return self._published.fit(catalog, placement)
 
     def offered(
-        self, nodes: Nodes, fleet: Fleet, catalog: Catalog, conditions: Conditions, placement: Placement, now: int
+        self,
+        nodes: Nodes,
+        lacking: I8,
+        fleet: Fleet,
+        catalog: Catalog,
+        conditions: Conditions,
+        placement: Placement,
+        now: int,
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Machines tier (a) may reopen and tier (d) may take (P20), in no order."""
+        """Machines tier (a) may reopen and tier (d) may take (P20), in no order; `lacking` are units by cluster."""
         loose = len(nodes.loose)
         if not loose:
             return _NONE, _NONE
         closing, takable = np.empty(loose, np.int32), np.empty(loose, np.int32)
         list_loose(
-            nodes.r, nodes.s, fleet.v, fleet.cells.v, self.published(catalog, placement), now, closing, takable,
-            self._out,
+            nodes.r, nodes.s, lacking, fleet.v, fleet.cells.v, self.published(catalog, placement), now, closing,
+            takable, self._out,
         )  # fmt: skip
         empty = takable[: int(self._out[TAKABLE])] if conditions.reclaim else _NONE
         return closing[: int(self._out[CLOSING])], empty

@@ -80,7 +80,10 @@ def _serve_sums(run: Running, order: NDArray[np.int32], first: int, last: int, s
 
 def _serve_both(run: Running, counted: CountedStep, order: NDArray[np.int32], short: NDArray[np.int32]) -> None:
     stores, giving, placement = run.stores, run.giving, run.policy.placement
-    offered = Offered(*giving.offered(stores.nodes, stores.fleet, stores.catalog, run.conditions, placement, run.now))
+    lacking = stores.demand.store.c.lacking
+    offered = Offered(
+        *giving.offered(stores.nodes, lacking, stores.fleet, stores.catalog, run.conditions, placement, run.now)
+    )
     opening = Opening(counted.lacking, counted.rules, stores.catalog, stores.fleet, stores.demand, stores.nodes)
 
     def world() -> World:

@@ -23,8 +23,11 @@ from bigfleet.operator.reading.profiles import Meaning
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 PIN_ANNOTATION = f"{API_GROUP}/do-not-disrupt"
 CLOSING_ANNOTATION = f"{API_GROUP}/closing-since"
+CLOSING_TAINT = f"{API_GROUP}/closing"
 # For whom a node that has just come is kept; in force while its taint is there.
 KEPT_ANNOTATION = f"{API_GROUP}/kept-for"
+# Hard taints that annotations explain: filters need not judge them.
+_OURS = (CLOSING_TAINT, KEPT_TAINT)
 # Who wrote that a pod must not be moved, and in which words.
 _PINS = (
     (PIN_ANNOTATION, "true"),
@@ -124,7 +127,7 @@ def node_seen(node: Node, *, machine: str, extra: Resources = Resources.ZERO) ->
         name=node.metadata.name,
         allocatable=parse(node.status.allocatable, round_up=False) + extra,
         labels=tuple(sorted(labels.items())),
-        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints if each.key != KEPT_TAINT),
+        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints if each.key not in _OURS),
         machine=machine,
         ready=node.ready and not any(each.key in _STARTING for each in node.spec.taints),
         cordoned=node.spec.unschedulable,

@@ -2,9 +2,9 @@
 memory to cores. One writer per node, from what it should show.
 
 Everything is on the Node itself, so that a restarted operator finds it again: the drain as an annotation, closing as an
-annotation and a soft taint, levels as soft taints, keeping as an annotation and a hard taint. Whatever others wrote
-there stays. A node's proportion is a label, which pods of the same proportion may prefer; not on nodes with devices,
-which are spared, and not while the node is closing: nobody is to be drawn to those.
+annotation and a taint (hard unless told otherwise), levels as soft taints, keeping as an annotation and a hard taint.
+Whatever others wrote there stays. A node's proportion is a label, which pods of the same proportion may prefer; not on
+nodes with devices, which are spared, and not while the node is closing: nobody is to be drawn to those.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from bigfleet.operator.core.mirror.levels import SPARED
 from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.kube.worklist import Worklist
-from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, KEPT_ANNOTATION, closing_since, kept_for
+from bigfleet.operator.reading.shapes import (
+    CLOSING_ANNOTATION,
+    CLOSING_TAINT,
+    KEPT_ANNOTATION,
+    closing_since,
+    kept_for,
+)
 
 DRAIN_ANNOTATION = f"{API_GROUP}/drain"
-# Set where it was our closing that cordoned the node: nobody else's cordon is ever taken away.
-CLOSED_ANNOTATION = f"{API_GROUP}/cordoned-for-closing"
-CLOSING_TAINT = f"{API_GROUP}/closing"
 FILL_TAINT = f"{API_GROUP}/fill-below-"
 DEVICES_TAINT = f"{API_GROUP}/keeps-devices-"
 FIRM_TAINT = f"{API_GROUP}/keeps-uninterrupted-"
@@ -48,10 +51,10 @@ _SOFT, _HARD = "PreferNoSchedule", "NoSchedule"
 class NodeMarks:
     """What each node should show, as far as it was told; `nodes` is the view's."""
 
-    def __init__(self, client: Client, nodes: Mapping[str, Node], *, cordon_closing: bool, levels: int) -> None:
+    def __init__(self, client: Client, nodes: Mapping[str, Node], *, hard_closing: bool, levels: int) -> None:
         self._client = client
         self._nodes = nodes
-        self._cordon_closing = cordon_closing
+        self._hard_closing = hard_closing
         self._shown_levels = _spread_out(levels)
         self._drains: dict[str, ResumedDrain | None] = {}
         self._closing: dict[str, int] = {}
@@ -133,19 +136,13 @@ class NodeMarks:
             text = None if drain is None else write_drain(drain)
             if written.get(DRAIN_ANNOTATION) != text:
                 annotations[DRAIN_ANNOTATION] = text
-            wanted = drain is not None or CLOSED_ANNOTATION in written
+            wanted = drain is not None
         since = self._closing.get(name, closing_since(node))
         if since != closing_since(node):
             annotations[CLOSING_ANNOTATION] = str(since) if since else None
         kept = self._kept.get(name, kept_for(node))
         if written.get(KEPT_ANNOTATION, "") != kept:
             annotations[KEPT_ANNOTATION] = kept or None
-        if self._cordon_closing and since and not wanted:
-            wanted = True
-            annotations[CLOSED_ANNOTATION] = "true"
-        elif not since and CLOSED_ANNOTATION in written:
-            annotations[CLOSED_ANNOTATION] = None
-            wanted = bool(self._drains.get(name))
         if wanted != cordoned:
             spec["unschedulable"] = wanted or None
         taints = self._taints(name, node, bool(since), bool(kept))
@@ -165,7 +162,7 @@ class NodeMarks:
         return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
     def _taints(self, name: str, node: Node, closing: bool, kept: bool) -> tuple[Taint, ...]:
-        ours = [Taint(CLOSING_TAINT, _SOFT)] if closing else []
+        ours = [Taint(CLOSING_TAINT, _HARD if self._hard_closing else _SOFT)] if closing else []
         ours += [Taint(KEPT_TAINT, _HARD, kept_value(name))] if kept else []
         if name in self._levels:
             reasons, level = divmod(self._levels[name], SPARED)

@@ -24,6 +24,7 @@ from bigfleet.operator import session_codec
 from bigfleet.operator.core import events as op
 from bigfleet.operator.core.frames import BootstrapAnswer, ReclaimAck
 from bigfleet.operator.core.mirror.mirror import Findings, Mirror
+from bigfleet.operator.core.mirror.waiting import PATIENCE
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
 from bigfleet.operator.kube.client import Client
@@ -84,12 +85,13 @@ class Operator:
             firm_last=settings.spares_firm_nodes,
             old_after=int(settings.old_seconds * op.SECOND),
             reserves=settings.reserve_new_nodes,
+            patience=PATIENCE if settings.hard_closing else 0,
         )
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
         self._acks = Acknowledging(client, self._view.unacknowledged, metrics, settings.ack_concurrency)
         self._marks = NodeMarks(
-            client, self._view.nodes, cordon_closing=settings.cordon_closing, levels=settings.fill_levels
+            client, self._view.nodes, hard_closing=settings.hard_closing, levels=settings.fill_levels
         )
         self._reservations = Reservations(client, self._view.key_of_uid)
         self._evictions = Evictions(client, self._view, metrics, self._eviction_ended)
@@ -401,6 +403,8 @@ class Operator:
         self._metrics.stranded.set(found.stranded)
         for machine in found.reopen:
             self._close(machine, 0)
+        for machine in found.close:
+            self._close(machine, self.now())
         for machine in found.let_go:
             if (node := self._view.node_of(machine)) is not None:
                 log.debug("new node open to all", node=node.metadata.name)

@@ -39,7 +39,8 @@ class OperatorSettings:
     fill_levels: int = 6
     fill_seconds: float = 30.0
     old_seconds: float = 900.0
-    cordon_closing: bool = False
+    # Nodes that close take nobody; else new pods only go elsewhere while there is an elsewhere.
+    hard_closing: bool = True
     keep_new_nodes: bool = True
     reserve_new_nodes: bool = True
     # Dollars; units whose interruption costs more are given no node that may be interrupted.

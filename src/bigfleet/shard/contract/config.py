@@ -199,7 +199,7 @@ class ShardConfig:
     boot_time: int = duration(120, "how long a machine takes from its purchase to a ready node")
     empty_hold: int = duration(120, "an empty node is kept at least so long")
     empty_hold_max: int = duration(3600, "and at most so long, however dear its return would be")
-    closed_empty_hold: int = duration(60, "an empty node that was closed is kept so long")
+    closed_empty_hold: int = duration(120, "an empty node that was closed is kept so long")
     consolidate_interval: int = duration(30, "time between two looks for nodes that are worth closing")
     consolidate_settle: int = duration(600, "a node is left alone so long after it became ready")
     consolidate_closing: int = duration(1200, "a closing node is emptied after so long")

@@ -15,6 +15,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.model.taint import Taint, tolerates
 from bigfleet.operator.core.mirror import facts
 from bigfleet.operator.core.mirror.mirror import Findings, Mirror
+from bigfleet.operator.core.mirror.waiting import PATIENCE
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class PretendCluster:
     """What one cluster runs and where; `look` lets time pass in it."""
 
     def __init__(self) -> None:
-        self.mirror = Mirror()
+        self.mirror = Mirror(patience=PATIENCE)
         self.nodes: dict[str, Node] = {}
         self._shapes: dict[str, facts.PodShape] = {}
         # Pods by name: their workload and the machine they run on.
@@ -146,6 +147,8 @@ class PretendCluster:
         found = self._settle(now)
         for machine in found.reopen:
             self.close(machine, 0)
+        for machine in found.close:
+            self.close(machine, now)
         if found.reopen:
             self._schedule(now)
             found = self._settle(now)

@@ -16,8 +16,6 @@ from bigfleet.sim.scenario.scenario import Scoring
 from bigfleet.sim.world.pods import Node, PodKind, PodSet, room
 
 TAINT_WEIGHT = 3
-CLOSING_TAINTS = 14
-"""Soft taints of a closing node: more than the emptiest node can have, with devices or without."""
 
 
 class Slot(NamedTuple):
@@ -52,6 +50,8 @@ class Scheduler:
         kind = podset.kind
         if node.cordoned:
             return "are cordoned"
+        if node.closing_since:
+            return "are closing"
         if node.kept_for and not node.reserved.get(podset.name):
             return "have just come and are kept for others"
         if kind.apart and podset in node.pods:
@@ -75,8 +75,8 @@ class Scheduler:
         """Pods one by one onto the node that scores best at that moment."""
         if sum(slot.fits for slot in slots) <= wanted:
             return [(slot.node, slot.fits) for slot in slots]
-        most = max((_taints(slot.node) for slot in slots), default=0)
-        dear = {slot.node.id: TAINT_WEIGHT * (100 - 100 * _taints(slot.node) // most) if most else 0 for slot in slots}
+        most = max((slot.node.level for slot in slots), default=0)
+        dear = {slot.node.id: TAINT_WEIGHT * (100 - 100 * slot.node.level // most) if most else 0 for slot in slots}
         placed = {slot.node.id: 0 for slot in slots}
         heap = [(-self._score(kind, s.node, 1) - dear[s.node.id], s.node.id, s) for s in slots]
         heapq.heapify(heap)
@@ -102,10 +102,6 @@ class Scheduler:
             return 0
         mean = sum(shares) // len(shares)
         return (mean if self._packs else 100 - mean) + 100 - (max(shares) - min(shares)) // 2
-
-
-def _taints(node: Node) -> int:
-    return node.level + (CLOSING_TAINTS if node.closing_since else 0)
 
 
 def _shares(podset: PodSet, rooms: dict[str, int], domains: Iterable[str]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from bigfleet.operator.core.events import Connected, Cordon, Received, Say
 from bigfleet.operator.core.mirror import facts as f
 from bigfleet.operator.core.mirror.labels import Selector, equal_to
 from bigfleet.operator.core.mirror.mirror import Mirror
+from bigfleet.operator.core.mirror.waiting import PATIENCE
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.rows import Row
 from bigfleet.operator.core.session import Session, SessionSettings
@@ -384,6 +385,58 @@ def test_a_closing_node_gives_no_room_unless_something_fits_only_there() -> None
     mirror.apply(pods(1, shape(3000, app="b")))
     found = mirror.settle(2)
     assert (found.reopen, found.stranded) == (("m-n-1",), 0)
+
+
+def patient(*deltas: f.Delta | list[f.Delta]) -> Mirror:
+    mirror = Mirror(patience=PATIENCE)
+    for each in deltas:
+        mirror.apply(each if isinstance(each, list) else [each])
+    return mirror
+
+
+def test_a_pod_that_fits_only_on_a_closing_node_is_the_shards_to_serve_for_three_minutes() -> None:
+    mirror = patient(node("n-1", closing_since=7), pods(1, shape(), since=SECOND))
+    found = mirror.settle(SECOND)
+    assert (found.reopen, found.stranded) == ((), 1)
+    assert mirror.next_timer() == SECOND + PATIENCE
+    assert mirror.settle(PATIENCE).stranded == 1
+    found = mirror.settle(SECOND + PATIENCE)
+    assert (found.reopen, found.stranded) == (("m-n-1",), 0)
+
+
+def test_a_pod_that_no_request_counts_opens_a_closing_node_at_once() -> None:
+    mirror = patient(node("n-1", closing_since=7), f.PodSeen("alone", shape(), since=SECOND))
+    assert mirror.settle(SECOND).reopen == ("m-n-1",)
+
+
+def test_a_node_that_has_become_empty_takes_nobody_and_one_that_has_just_come_does() -> None:
+    stands = pods(1, shape(), "n-1")
+    mirror = patient(node("n-1"), node("n-2"), stands)
+    assert mirror.settle(0).close == ()
+    mirror.apply([f.PodGone("a-n-1-000"), f.RequestGone("cr-a-n-1-000")])
+    found = mirror.settle(1)
+    assert (found.close, found.reopen) == (("m-n-1",), ())
+    assert mirror.settle(2).close == (), "said once"
+
+
+def test_a_node_that_somebody_is_about_to_take_stays_open() -> None:
+    mirror = patient(node("n-1"), pods(1, shape(), "n-1"))
+    mirror.settle(0)
+    mirror.apply([f.PodGone("a-n-1-000"), f.RequestGone("cr-a-n-1-000"), *pods(1, shape(app="b"))])
+    assert mirror.settle(1).close == ()
+    mirror.apply([f.PodGone("b-waiting-000"), f.RequestGone("cr-b-waiting-000")])
+    assert mirror.settle(2).close == ("m-n-1",)
+
+
+def test_a_pod_bound_before_the_scheduler_knew_opens_the_node_again() -> None:
+    mirror = patient(node("n-1"), pods(1, shape(), "n-1"))
+    mirror.settle(0)
+    mirror.apply([f.PodGone("a-n-1-000"), f.RequestGone("cr-a-n-1-000")])
+    assert mirror.settle(1).close == ("m-n-1",)
+    mirror.apply([node("n-1", closing_since=1), *pods(1, shape(app="b"), "n-1")])
+    assert mirror.settle(2).reopen == ("m-n-1",)
+    mirror.apply([node("n-1", closing_since=1)])
+    assert mirror.settle(3).reopen == ()
 
 
 # ------------------------------------------------------------------------------------------------------------- reports

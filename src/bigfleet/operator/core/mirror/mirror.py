@@ -30,8 +30,10 @@ class Findings(Struct, frozen=True):
     version: int
     grew: bool
     stranded: int
-    # Machines of closing nodes that something waiting fits on and on nothing else.
+    # Machines of closing nodes that something waiting fits on and on nothing else, or has come to.
     reopen: tuple[str, ...] = ()
+    # Machines of nodes that have just become empty: they take nobody until the shard says so.
+    close: tuple[str, ...] = ()
     # Machines of nodes that were kept for somebody and are for all now.
     let_go: tuple[str, ...] = ()
     # Machines of new nodes, each with the pods that may come before it is for all.
@@ -43,7 +45,8 @@ class Findings(Struct, frozen=True):
 class Mirror:
     """One cluster; levels of fill change at most every `levels_every` nanoseconds. `firm_last`: pods that interruptions
     cost much are kept off interruptible nodes, so others should take those first. `reserves`: new nodes are reserved
-    for pods by tolerations."""
+    for pods by tolerations. `patience`: closing nodes take nobody until the shard reopens them or a pod has waited for
+    so long, and nodes close when they become empty; with 0 pods only go elsewhere while there is an elsewhere."""
 
     def __init__(
         self,
@@ -52,7 +55,10 @@ class Mirror:
         firm_last: bool = False,
         old_after: int = OLD_AFTER,
         reserves: bool = True,
+        patience: int = 0,
     ) -> None:
+        self._patience = patience
+        self._patient_until: int | None = None
         self._books = Books(old_after, reserves=reserves)
         self._order = Order(self._books.nodes, self._books.dimensions)
         self._placing = Placing(self._order)
@@ -101,7 +107,7 @@ class Mirror:
         books.count_old(now)
         books.requests.regrid(now)
         self._begin()
-        outcome = place_waiting(books, self._placing, now)
+        outcome = place_waiting(books, self._placing, now, self._patience)
         hosts = self._placing.hosts()
         guests = self._placing.guests()
         removable = self._reports.removable
@@ -125,14 +131,16 @@ class Mirror:
         stuck = {pod.uid for pod in outcome.stuck}
         fresh = tuple(sorted(stuck - self._told_stuck))
         self._told_stuck = stuck
-        reopen = tuple(sorted(node.facts.machine for node in outcome.reopened if node.ours))
+        shut, entered = self._shut() if self._patience else ([], [])
+        reopen = tuple(sorted(node.facts.machine for node in {*outcome.reopened, *entered} if node.ours))
+        close = tuple(sorted(node.facts.machine for node in shut))
         let_go = tuple(node.facts.machine for node in outcome.let_go)
         reserved = tuple(
             (node.facts.machine, tuple(pod.uid for pod in pods))
             for node, pods in outcome.reserved.items()
             if node not in outcome.let_go
         )
-        return Findings(self.version, grew, sum(stranded.values()), reopen, let_go, reserved, fresh)
+        return Findings(self.version, grew, sum(stranded.values()), reopen, close, let_go, reserved, fresh)
 
     # ------------------------------------------------------------------------------------------------------------ out
 
@@ -166,6 +174,7 @@ class Mirror:
             self._books.rows.next_timer(),
             self._books.keeping.next_timer(),
             self._books.maturing.next_timer(),
+            self._patient_until,
         )
         return min((at for at in due if at is not None), default=None)
 
@@ -251,7 +260,7 @@ class Mirror:
     def _without_room(self) -> int:
         """How many units have no room as things stand."""
         self._begin()
-        outcome = place_waiting(self._books, self._placing, self._now)
+        outcome = place_waiting(self._books, self._placing, self._now, self._patience)
         self._placing.undo()
         return len(outcome.stranded) + len(outcome.reopened) + sum(count for _, count in outcome.placeholders)
 
@@ -266,6 +275,25 @@ class Mirror:
         for pod in outcome.stranded:
             pod.room_since = None
         self._stuck_at = None if oldest is None else oldest + STUCK_AFTER
+        over = [at for pod in outcome.stranded if (at := pod.since + self._patience) > now] if outcome.hopeful else []
+        self._patient_until = min(over, default=None)
+
+    def _shut(self) -> tuple[list[Node], list[Node]]:
+        """Nodes that have just become empty and close; and those that did and have a pod all the same, because it was
+        bound before the scheduler knew."""
+        shut, entered = [], []
+        for name in self._reports.touched:
+            node = self._books.nodes.get(name)
+            if node is None or not node.ours:
+                continue
+            if node.occupants:
+                if node.shut and node.facts.closing_since:
+                    entered.append(node)
+                node.worked, node.shut = True, False
+            elif node.worked and node.open and node.is_empty and name not in self._reports.hosts:
+                node.worked, node.shut = False, True
+                shut.append(node)
+        return shut, entered
 
 
 def _stranded(outcome: Outcome) -> dict[RowBook, int]:

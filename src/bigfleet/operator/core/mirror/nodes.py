@@ -81,8 +81,10 @@ class Node:
         "pods",
         "ports",
         "reclamation",
+        "shut",
         "total",
         "use",
+        "worked",
     )
 
     def __init__(self, facts: NodeSeen, cls: NodeClass, total: list[int]) -> None:
@@ -110,6 +112,9 @@ class Node:
         self.not_ready_since: int | None = None
         self.away = False
         self.open = True
+        # Whether pods stood here since it was last closed because none did, and whether it is closed for that.
+        self.worked = False
+        self.shut = False
         # Pods that have become old here, ever.
         self.matured = 0
         # Micro-dollars of reclaiming and of interrupting all its pods.

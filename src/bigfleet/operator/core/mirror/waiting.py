@@ -19,12 +19,14 @@ from bigfleet.operator.core.mirror.reserving import is_choosy, reserve
 
 # Room that the scheduler has not used for so long is no room.
 STUCK_AFTER = 5 * 60 * SECOND
+# Whoever has waited for so long takes a closing node, whatever the shard had in mind: it may be paused, or gone.
+PATIENCE = 3 * 60 * SECOND
 
 
 class Outcome:
     """What a pass found. `roomy` pods have room, `stranded` ones do not, `stuck` ones had it for too long."""
 
-    __slots__ = ("let_go", "placeholders", "reopened", "reserved", "roomy", "stranded", "stuck")
+    __slots__ = ("hopeful", "let_go", "placeholders", "reopened", "reserved", "roomy", "stranded", "stuck")
 
     def __init__(self) -> None:
         self.roomy: list[Pod] = []
@@ -33,14 +35,17 @@ class Outcome:
         # Units without a pod that have no room, by request.
         self.placeholders: list[tuple[Request, int]] = []
         self.reopened: list[Node] = []
+        # Some of those without room may take a closing node later.
+        self.hopeful = False
         # Nodes that were kept for somebody and are for all from now on.
         self.let_go: list[Node] = []
         # New nodes, each with the pods that may come before it is for all.
         self.reserved: dict[Node, list[Pod]] = {}
 
 
-def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
-    """Seat everything that waits as a guest; whoever calls takes the guests away again."""
+def place_waiting(books: Books, placing: Placing, now: int, patience: int = 0) -> Outcome:
+    """Seat everything that waits as a guest; whoever calls takes the guests away again. Closing nodes are for whoever
+    has waited for `patience`."""
     outcome = Outcome()
     seated = _nominated(books, placing, outcome)
     gangs: dict[str, list[tuple[Kind, list[Pod]]]] = {}
@@ -72,7 +77,7 @@ def place_waiting(books: Books, placing: Placing, now: int) -> Outcome:
         outcome.roomy += pods[:placed]
         if placed < len(pods):
             short.append((kind, pods[placed:]))
-    _reopen(books, placing, short, outcome)
+    _reopen(books, placing, short, outcome, now - patience if patience else None)
     lacking = [pod for pod in outcome.stranded if pod.kind.same is None]
     choosy = any(is_choosy(pod.kind) for pod in lacking if pod.row is not None)
     if choosy and (here := books.keeping.here()):
@@ -135,13 +140,19 @@ def home_of(books: Books, group: str) -> str | None:
     return min(domains, key=lambda domain: (-domains[domain], domain)) if domains else None
 
 
-def _reopen(books: Books, placing: Placing, short: Iterable[tuple[Kind, list[Pod]]], outcome: Outcome) -> None:
-    """Closing nodes take what has room nowhere else."""
+def _reopen(
+    books: Books, placing: Placing, short: Iterable[tuple[Kind, list[Pod]]], outcome: Outcome, before: int | None
+) -> None:
+    """Closing nodes take what has room nowhere else, if it came `before` then."""
     closing: list[Node] | None = None
     for kind, pods in short:
         if closing is None:
             closing = _closing(books)
-        left = list(pods)
+        # Whoever no row counts is nobody's to serve but ours.
+        patient = [pod for pod in pods if before is not None and pod.row is not None and pod.since > before]
+        left = [pod for pod in pods if before is None or pod.row is None or pod.since <= before]
+        outcome.stranded += patient
+        outcome.hopeful |= bool(patient and closing)
         for node in closing:
             while left and node.room(kind.need) and kind.fit.filter.suits(node) and allows(kind, node):
                 placing.put(kind, node, 1)

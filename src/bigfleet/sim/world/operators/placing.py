@@ -15,6 +15,7 @@ from bigfleet.model.machine import MachineState
 from bigfleet.operator.core import events as op
 from bigfleet.operator.core.mirror.mirror import Mirror
 from bigfleet.operator.core.mirror.reports import NodeReport
+from bigfleet.operator.core.mirror.waiting import PATIENCE
 from bigfleet.operator.core.rows import Row
 from bigfleet.shard.contract import events as ev
 from bigfleet.sim.scenario.steps import Untruth
@@ -32,7 +33,7 @@ class PlacementReports:
 
     def __init__(self, cluster: Cluster, names: tuple[str, ...], risks: tuple[float, ...], *, levels: bool) -> None:
         cluster.track_changes()
-        self.mirror = Mirror(firm_last=cluster.scheduler.risk_rule)
+        self.mirror = Mirror(firm_last=cluster.scheduler.risk_rule, patience=PATIENCE)
         self._nonsense: Untruth | None = None
         self._tell_all = False
         self._cluster = cluster
@@ -66,6 +67,8 @@ class PlacementReports:
         self._looked = now
         for machine in found.reopen:
             self.close(machine, False, now)
+        for machine in found.close:
+            self.close(machine, True, now)
         for machine in found.let_go:
             self._cluster.keep(machine, "")
         for machine, uids in found.reserved:
@@ -149,6 +152,8 @@ class PlacementReports:
 
     def close(self, machine: str, closing: bool, now: int) -> None:
         self._cluster.close(machine, now if closing else 0)
+        if not closing:
+            self.on_open()
 
     def reopen_all(self, now: int) -> None:
         for machine in self._cluster.closing():
