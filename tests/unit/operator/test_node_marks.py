@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any, cast
 
@@ -10,9 +11,9 @@ import pytest
 
 from bigfleet.model.names import MEMORY_PER_CORE_LABEL
 from bigfleet.operator.core.mirror.levels import SPARED, THRESHOLDS
-from bigfleet.operator.kube.client import Client
+from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
-from bigfleet.operator.reading.shapes import CLOSING_TAINT, KEPT_ANNOTATION, KEPT_TAINT, node_seen
+from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, CLOSING_TAINT, KEPT_ANNOTATION, KEPT_TAINT, node_seen
 from bigfleet.operator.shell.node_marks import NodeMarks
 from bigfleet.operator.shell.settings import OperatorSettings
 
@@ -127,3 +128,77 @@ def test_whoever_takes_the_taint_away_opens_the_node() -> None:
 def test_pods_are_led_to_spot_nodes_only_where_little_is_at_stake_for_them(dollars: float, spares: bool) -> None:
     settings = OperatorSettings("c", "127.0.0.1:1", keep_off_interruptible=dollars)
     assert settings.spares_firm_nodes is spares
+
+
+class _Cluster:
+    """Nodes behind an API: each write of somebody else's between a read and a patch is refused as a conflict."""
+
+    def __init__(self, nodes: dict[str, dict[str, Any]], conflicts: int = 0) -> None:
+        self.nodes = nodes
+        self.conflicts = conflicts
+
+    async def get(self, path: str) -> bytes:
+        return msgspec.json.encode(self.nodes[path.rpartition("/")[2]])
+
+    async def patch(self, path: str, body: dict[str, Any]) -> bytes:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiError(409, "Conflict", "changed meanwhile")
+        node = self.nodes[path.rpartition("/")[2]]
+        for key, value in body.get("metadata", {}).get("annotations", {}).items():
+            node["metadata"]["annotations"].pop(key) if value is None else node["metadata"]["annotations"].update(
+                {key: value}
+            )
+        node["spec"].update(body.get("spec", {}))
+        return b""
+
+    def view(self) -> dict[str, Node]:
+        return {name: msgspec.convert(node, Node) for name, node in self.nodes.items()}
+
+
+def _shut_cluster() -> _Cluster:
+    hard = {"effect": "NoSchedule"}
+    return _Cluster(
+        {
+            "closing": {
+                "metadata": {"name": "closing", "annotations": {CLOSING_ANNOTATION: "7"}},
+                "spec": {"taints": [{"key": "theirs", "effect": "NoExecute"}, {"key": CLOSING_TAINT, **hard}]},
+            },
+            "kept": {
+                "metadata": {"name": "kept", "annotations": {KEPT_ANNOTATION: "devices"}},
+                "spec": {"taints": [{"key": KEPT_TAINT, "value": "kept", **hard}]},
+            },
+            "open": {"metadata": {"name": "open", "annotations": {}}, "spec": {}},
+        }
+    )
+
+
+@pytest.mark.parametrize("conflicts", [0, 1, 3])
+def test_an_operator_that_leaves_shuts_nobody_out_and_the_next_one_goes_on(conflicts: int) -> None:
+    cluster = _shut_cluster()
+    cluster.conflicts = conflicts
+    marks = NodeMarks(cast(Client, cluster), cluster.view(), hard_closing=True, levels=0)
+    asyncio.run(marks.leave(5))
+    after = cluster.view()
+    assert {(taint.key, taint.effect) for taint in after["closing"].spec.taints} == {
+        ("theirs", "NoExecute"),
+        (CLOSING_TAINT, "PreferNoSchedule"),
+    }
+    assert after["kept"].spec.taints == () and KEPT_ANNOTATION not in after["kept"].metadata.annotations
+    assert node_seen(after["closing"], machine="m").closing_since == 7
+    nodes = cluster.view()
+    resumed = NodeMarks(cast(Client, cluster), nodes, hard_closing=True, levels=0)
+    for name in nodes:
+        resumed.identify(name, name)
+    assert not resumed.work.idle, "the next operator shuts it again"
+
+
+def test_leaving_ends_in_time_though_nobody_answers() -> None:
+    class Silent(_Cluster):
+        async def get(self, path: str) -> bytes:
+            await asyncio.sleep(3600)
+            return b""
+
+    cluster = Silent(_shut_cluster().nodes)
+    marks = NodeMarks(cast(Client, cluster), cluster.view(), hard_closing=True, levels=0)
+    asyncio.run(asyncio.wait_for(marks.leave(0.05), 5))

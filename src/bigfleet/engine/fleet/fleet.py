@@ -24,6 +24,7 @@ from bigfleet.engine.fleet.placing import (
     CHANGED,
     GONE,
     NEXT_DUE,
+    RARE,
     TO_CLASS,
     WAITING,
     Keys,
@@ -317,6 +318,9 @@ class Fleet:
                 assert cells.cluster[cell] in (-1, v.cluster[slot]), f"{text} is in a cell of another cluster"
         self.cells.validate()
         self._validate_order()
+        dull = np.nonzero((v.flags[: int(self.ids.v.meta[USED])] & RARE) == 0)[0]
+        for column in (v.not_before, v.deadline, v.excess_since, v.excess_mark):
+            assert not column[dull].any(), "a machine has more to say than its flags do"
         kept = catalog.classes.count[: catalog.class_count, 1:]
         assert (kept == counted[: len(kept), 1:]).all(), "classes count machines they do not have"
         assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"

@@ -9,9 +9,11 @@ nodes with devices, which are spared, and not while the node is closing: nobody 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 import msgspec
+import structlog
 
 from bigfleet.crd.upcoming_node import Taint
 from bigfleet.model.names import (
@@ -28,9 +30,9 @@ from bigfleet.model.resources import is_device
 from bigfleet.operator.core.drains import ResumedDrain
 from bigfleet.operator.core.events import DrainCause
 from bigfleet.operator.core.mirror.levels import SPARED
-from bigfleet.operator.kube.client import ApiError, Client
+from bigfleet.operator.kube.client import ApiError, Client, UnreachableError
 from bigfleet.operator.kube.objects import Node
-from bigfleet.operator.kube.worklist import Worklist
+from bigfleet.operator.kube.worklist import CONFLICT, Worklist
 from bigfleet.operator.reading.shapes import (
     CLOSING_ANNOTATION,
     CLOSING_TAINT,
@@ -46,6 +48,10 @@ FIRM_TAINT = f"{API_GROUP}/keeps-uninterrupted-"
 THRESHOLDS = (90, 75, 60, 45, 30, 15)
 _COUNTED = (FILL_TAINT, DEVICES_TAINT, FIRM_TAINT)
 _SOFT, _HARD = "PreferNoSchedule", "NoSchedule"
+# How often a node that others write to at the same time is tried on leaving.
+_TRIES = 5
+
+log = structlog.get_logger(__name__)
 
 
 class NodeMarks:
@@ -72,11 +78,17 @@ class NodeMarks:
     def identify(self, node: str, machine: str) -> None:
         """One of ours. Write the machine's id where the node's label cannot hold it."""
         shown = self._nodes[node].metadata
-        if shown.labels.get(MEMORY_PER_CORE_LABEL) != self._proportion(node):
+        if shown.labels.get(MEMORY_PER_CORE_LABEL) != self._proportion(node) or self._shows_other_taints(node):
             self.work.add(node)
         if shown.labels.get(MACHINE_ID_LABEL) != machine != shown.annotations.get(MACHINE_ID_ANNOTATION):
             self._machines[node] = machine
             self.work.add(node)
+
+    def _shows_other_taints(self, name: str) -> bool:
+        """Whether an operator before this one left it closing, but open to those who have nowhere else to go."""
+        node = self._nodes[name]
+        closing, kept = self._closing.get(name, closing_since(node)), self._kept.get(name, kept_for(node))
+        return bool(closing) and self._taints(name, node, True, bool(kept)) != node.spec.taints
 
     def _proportion(self, name: str) -> str | None:
         """The proportion the node should show, if any."""
@@ -104,6 +116,31 @@ class NodeMarks:
     def forget(self, node: str) -> None:
         for known in (self._drains, self._closing, self._levels, self._kept, self._machines):
             known.pop(node, None)
+
+    async def leave(self, seconds: float) -> None:
+        """Nobody will be here to open nodes: closing ones again take whoever has nowhere else to go, kept ones all.
+        The annotations of closing nodes stay for the next operator. Ends after so long, done or not."""
+        self._hard_closing = False
+        # Nobody watches for us any more.
+        self._nodes = nodes = dict(self._nodes)
+        shut = [name for name, node in nodes.items() if any(map(_shuts, node.spec.taints))]
+        self._kept.update(dict.fromkeys(shut, ""))
+        opening = [asyncio.create_task(self._open(name, nodes)) for name in shut]
+        if opening:
+            _, late = await asyncio.wait(opening, timeout=seconds)
+            for each in late:
+                each.cancel()
+
+    async def _open(self, name: str, nodes: dict[str, Node]) -> None:
+        for _ in range(_TRIES):
+            try:
+                nodes[name] = msgspec.json.decode(await self._client.get(f"/api/v1/nodes/{name}"), type=Node)
+                await self._mark(name)
+            except (ApiError, UnreachableError) as error:
+                if isinstance(error, ApiError) and error.status == CONFLICT:
+                    continue
+                log.warning("a closing or kept node could not be opened on leaving", node=name, err=str(error))
+            return
 
     async def _mark(self, name: str) -> float | None:
         node = self._nodes.get(name)
@@ -179,6 +216,10 @@ class NodeMarks:
         wanted = [*others, *ours]
         # The order is of no meaning: the same taints in another order are not written again.
         return node.spec.taints if set(wanted) == set(node.spec.taints) else tuple(wanted)
+
+
+def _shuts(taint: Taint) -> bool:
+    return taint.key in (CLOSING_TAINT, KEPT_TAINT) and taint.effect == _HARD
 
 
 def read_drain(node: Node, machine: str) -> ResumedDrain | None:

@@ -54,6 +54,8 @@ OURS = f"/apis/{API_GROUP}/{API_VERSION}"
 # Deltas gather for so long before a look; looks never take more than a fifth of the time.
 GATHER_SECONDS = 0.05
 HINTS_HEARD_WITHIN_SECONDS = 180.0
+# Less than the half minute that Kubernetes grants a container for its end.
+LEAVING_SECONDS = 20.0
 _WITHOUT_NODE = frozenset(
     (
         provider_pb2.MACHINE_STATE_SPECULATIVE,
@@ -142,6 +144,8 @@ class Operator:
         finally:
             await self._evictions.close()
             await self._stream.close()
+            # Clusters run without BigFleet: what only we would open must not stay shut.
+            await self._marks.leave(LEAVING_SECONDS)
 
     def _made_watches(self) -> list[ListWatch[Any]]:
         view, client = self._view, self._client
