@@ -119,8 +119,8 @@ class Consolidation:
                 self.moves.given_back(record.key)
             else:
                 self.moves.abort(record.key, f"{record.key} was not drained ({outcome})")
-        elif outcome != Outcome.SUCCESS and record.state not in (IDLE, CONFIGURED):
-            # One that is Idle is bound again by the engine, as long as the move is worth it.
+        elif outcome != Outcome.SUCCESS and (operation.otherwise or record.state not in (IDLE, CONFIGURED)):
+            # One that is Idle and as it was offered is bound again by the engine, as long as the move is worth it.
             self.moves.abort(record.key, f"{record.key} did not come up ({outcome})")
 
     def refused(self, operation: Operation) -> None:

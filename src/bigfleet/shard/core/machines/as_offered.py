@@ -1,0 +1,129 @@
+"""What was offered and what came: whether a bought machine that differs still serves whom it was bought for.
+
+Judged as soon as the provider shows the difference, be it before the host is there: the engine does not count on a
+machine that does not match, and would buy the same kind again in its next step. The kind, as it is offered, is left
+alone for the row (`clusters/backoffs.py`); for a cluster that tells sums, to whose rows the engine knows no such
+pause, its purchases rest as after a failed one. The machine itself is an ordinary free one.
+"""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import TYPE_CHECKING
+
+from bigfleet.model.amounts import spoken_amounts
+from bigfleet.model.machine import CallKind
+from bigfleet.model.names import ZONE_LABEL
+from bigfleet.model.resources import Resources
+from bigfleet.model.taint import tolerates
+from bigfleet.shard.core.machines.matching import attribute, parse_canonical
+from bigfleet.shard.core.state.backoff import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bigfleet.engine.batches import Shape
+    from bigfleet.model.profile import Profile
+    from bigfleet.shard.core.clusters.demand import Demand
+    from bigfleet.shard.core.clusters.placement import Placement
+    from bigfleet.shard.core.state.operations import Operation
+    from bigfleet.shard.core.state.state import ShardState
+
+
+class AsOffered:
+    """Compares what is being bought with what it was chosen for."""
+
+    def __init__(self, state: ShardState, demand: Demand, placement: Placement) -> None:
+        self._state = state
+        self._demand = demand
+        self._placement = placement
+
+    def differs(self, operation: Operation) -> str:
+        """How a purchase is other than its slot offered so that its row cannot use it; empty when it can."""
+        offered, machine = operation.offered, operation.machine
+        if offered is None or operation.call != CallKind.CREATE or machine.shape == offered:
+            return ""
+        need = operation.need
+        profile = operation.profile or self._demand.profile(need.cluster, need.fingerprint)
+        if profile is None:
+            return ""
+        units = [part.unit for part in self._demand.parts(need)] or [parse_canonical(need.min_unit)]
+        overhead = self._demand.overhead(need.cluster)
+        return difference(offered, machine.shape, profile, units, overhead, machine.key)
+
+    def arriving(self, operation: Operation) -> str:
+        """The same of a purchase that the provider is at work on or has made: its kind is left alone from now on."""
+        why = self.differs(operation)
+        if why and not operation.otherwise:
+            need, record = operation.need, operation.machine
+            assert operation.offered is not None
+            kind = kind_of(operation.offered)
+            self._state.stories.tell(record.key, self._state.now, f"no use to {need.cluster}: {why}")
+            if self._placement.reports_placement(need.cluster):
+                self._placement.backoffs.otherwise(need, kind, record.key, why)
+            else:
+                self._state.breakers.failed(kind, self._state.now, why)
+        operation.otherwise = why
+        return why
+
+    def left_alone(self, operation: Operation) -> str:
+        """Why a purchase nobody has been asked for yet is not to be made: another of its kind came as something else,
+        or its own slot does not offer any more what it was chosen for."""
+        return self.differs(operation) or self._placement.backoffs.comes_otherwise(
+            operation.need, kind_of(operation.machine.shape)
+        )
+
+
+def difference(
+    offered: Shape, came: Shape, profile: Profile, units: Sequence[Resources], overhead: Resources, machine: str
+) -> str:
+    """In words, what keeps demand of this profile and any of these units from `came` and would not from `offered`."""
+    told: list[tuple[str, str]] = []
+    zone = False
+    for key in _keys(profile, offered, came, machine):
+        before, after = attribute(machine, offered, key), attribute(machine, came, key)
+        name = "zone" if key == ZONE_LABEL else key
+        zone |= key == ZONE_LABEL
+        told.append(_values(name, "in" if key == ZONE_LABEL else "with", before, after))
+    if tolerates(profile.tolerations, offered.taints) and not tolerates(profile.tolerations, came.taints):
+        new = ", ".join(each.key for each in came.taints if each.blocks and each not in offered.taints)
+        told.append(("without", f"with taint {new}"))
+    if isinf(profile.interruption_dollars) and came.probability > 0 and offered.probability <= 0:
+        told.append(("as what is not interrupted", "as what is"))
+    room, left = offered.allocatable.minus(overhead), came.allocatable.minus(overhead)
+    held = [unit for unit in units if room.covers(unit)]
+    if held and not any(left.covers(unit) for unit in units):
+        short = [name for name, amount in held[-1].items() if amount > left.get(name)]
+        told.append((f"with {_spoken(offered.allocatable, short)}", f"with {_spoken(came.allocatable, short)}"))
+    if not told:
+        return ""
+    where = f" in {offered.zone}" if offered.zone and not zone else ""
+    promised, arrives = (" and ".join(each[side] for each in told) for side in (0, 1))
+    return f"{offered.instance_type}{where} is offered {promised} and arrives {arrives}"
+
+
+def _keys(profile: Profile, offered: Shape, came: Shape, machine: str) -> list[str]:
+    """Labels by which the one is chosen and the other is not; those of a shared or counted domain by any change."""
+    found = [
+        each.key
+        for each in profile.requirements
+        if each.matches(attribute(machine, offered, each.key)) and not each.matches(attribute(machine, came, each.key))
+    ]
+    domain = profile.same.key if profile.same is not None else ""
+    if not domain and profile.strict_spread is not None:
+        domain = profile.strict_spread.topology_key
+    if domain and attribute(machine, offered, domain) != attribute(machine, came, domain):
+        found.append(domain)
+    return list(dict.fromkeys(found))
+
+
+def _values(name: str, how: str, before: str | None, after: str | None) -> tuple[str, str]:
+    return (
+        f"{how} {name} {before}" if before else f"without {name}",
+        (f"{how} {after}" if before else f"{how} {name} {after}") if after else f"without {name}",
+    )
+
+
+def _spoken(amounts: Resources, names: list[str]) -> str:
+    wire = amounts.to_wire()
+    return spoken_amounts({name: wire.get(name, "0") for name in names})
