@@ -103,17 +103,19 @@ def difference(
 
 
 def _keys(profile: Profile, offered: Shape, came: Shape, machine: str) -> list[str]:
-    """Labels by which the one is chosen and the other is not; those of a shared or counted domain by any change."""
+    """Labels by which the one is chosen and the other is not.
+
+    A row spread over zones counts on each by its own zone. Racks are no part of a kind, which could not be left alone
+    without those that come where they are offered; and a gang that comes to another domain may be whole there.
+    """
     found = [
         each.key
         for each in profile.requirements
         if each.matches(attribute(machine, offered, each.key)) and not each.matches(attribute(machine, came, each.key))
     ]
-    domain = profile.same.key if profile.same is not None else ""
-    if not domain and profile.strict_spread is not None:
-        domain = profile.strict_spread.topology_key
-    if domain and attribute(machine, offered, domain) != attribute(machine, came, domain):
-        found.append(domain)
+    spread = profile.strict_spread if profile.same is None else None
+    if spread is not None and spread.topology_key == ZONE_LABEL and offered.zone != came.zone:
+        found.append(ZONE_LABEL)
     return list(dict.fromkeys(found))
 
 
