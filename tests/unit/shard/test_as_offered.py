@@ -70,6 +70,19 @@ def test_what_its_row_cannot_use_is_not_bound_nor_bought_again_and_is_given_back
     assert world.provider.states() == {S.SPECULATIVE: 40}, "nobody pays for what nobody can use"
 
 
+@pytest.mark.parametrize("shown_in", [S.CREATING, S.IDLE])
+def test_pods_of_many_sizes_pay_for_it_once(shown_in: Any) -> None:
+    world = world_of(elsewhere, shown_in)
+    world.provider.several(200, "s", S.SPECULATIVE, size={"cpu": 16_000})
+    cluster = asking(world, where=IN_A)
+    for cores in (1, 2, 4, 5, 6, 7, 8, 9, 10):
+        cluster.start(3, cores)
+    whole = -(-sum(pod.cores for pod in cluster.pods) // 16)
+    world.run(4 * MINUTE)
+    assert whole <= calls(world, CallKind.CREATE) <= whole + 1, "what one size has learnt the others need not"
+    assert not calls(world, CallKind.CONFIGURE)
+
+
 def test_it_is_tried_again_after_ever_longer_pauses() -> None:
     world = world_of(elsewhere)
     world.provider.several(40, "s", S.SPECULATIVE)
@@ -228,16 +241,20 @@ THREE = [Resources({"cpu": 3000})]
         ({}, {"allocatable": Resources({"cpu": 3000})}, ""),
         ({"where": IN_R1}, {"labels": ((RACK, "r2"),)}, f"m.4 in a is offered with {RACK} r1 and arrives with r2"),
         ({"same": RACK, "group": "g"}, {"labels": ((RACK, "r2"),)}, ""),
-        ({"same": RACK, "group": "g"}, {"labels": ()}, f"m.4 in a is offered with {RACK} r1 and arrives without {RACK}"),
+        ({"same": RACK}, {"labels": ()}, f"m.4 in a is offered with {RACK} r1 and arrives without {RACK}"),
         ({"spread": (ZONE, 1)}, {"zone": "b"}, "m.4 is offered in zone a and arrives in b"),
         ({"anyway": ZONE}, {"zone": "b"}, ""),
         ({}, {"taints": (Taint("gpu", "yes"),)}, "m.4 in a is offered without and arrives with taint gpu"),
         ({"tolerations": [Toleration("gpu", "Exists")]}, {"taints": (Taint("gpu", "yes"),)}, ""),
-        ({"interruption": inf}, {"probability": 0.1}, "m.4 in a is offered as what is not interrupted and arrives as what is"),
+        (
+            {"interruption": inf},
+            {"probability": 0.1},
+            "m.4 in a is offered as never interrupted and arrives as at risk",
+        ),
         ({"interruption": 1.0}, {"probability": 0.1}, ""),
         ({}, {"price": 9.0}, ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_told_of_a_difference(facts: dict[str, Any], came: dict[str, Any], words: str) -> None:
     found = difference(OFFERED, replace(OFFERED, **came), profile_of(**facts), THREE, Resources.ZERO, "m")
     assert found == words

@@ -106,10 +106,11 @@ class Backoffs:
         rest = self._rests.get((row.cluster, kind, row))
         return rest.why if rest is not None and rest.otherwise and self._state.now < rest.until else ""
 
-    def otherwise(self, row: NeedKey, kind: Kind, machine: str, why: str) -> None:
-        """A machine bought for the row as one of this kind comes as something else, of no use to it."""
-        self._failed((row.cluster, kind, row), why, otherwise=True)
+    def otherwise(self, row: NeedKey, kind: Kind, machine: str, why: str) -> bool:
+        """A machine bought as one of this kind, for the row if it is named, comes as something else of no use to it;
+        False when that was known."""
         self.dismiss(row.cluster, machine)
+        return self._failed((row.cluster, kind, row), why, otherwise=True, told=bool(machine))
 
     def find_overdue(self) -> None:
         """Before a step: it gives up machines whose nodes did not become ready, and must not buy their kind again."""
@@ -195,15 +196,18 @@ class Backoffs:
         elif watched.empty:
             self._failed(subject, "its pods did not run there")
 
-    def _failed(self, subject: _Subject, why: str, *, otherwise: bool = False) -> None:
+    def _failed(self, subject: _Subject, why: str, *, otherwise: bool = False, told: bool = True) -> bool:
+        """Leave the kind alone from now on; False when it is already."""
         rest = self._rests.setdefault(subject, _Rest())
         now = self._state.now
         if now < rest.until:
             # Machines of one wave fail together and must not double the pause again.
-            return
+            return False
         rest.failures += 1
         rest.why, rest.otherwise = why, otherwise
         rest.until = now + min(LONGEST, FIRST << min(rest.failures - 1, 10))
+        if not told:
+            return True
         cluster, kind, row = subject
         self._state.turn.log(
             Level.WARNING,
@@ -217,6 +221,7 @@ class Backoffs:
             err=why,
             seconds=(rest.until - now) // 1_000_000_000,
         )
+        return True
 
     def _standing(self, rollup: Rollup, row: NeedKey) -> _Standing:
         """Units of the row that have room, and units that have none."""

@@ -2,12 +2,14 @@
 
 Judged as soon as the provider shows the difference, be it before the host is there: the engine does not count on a
 machine that does not match, and would buy the same kind again in its next step. The kind, as it is offered, is left
-alone for the row (`clusters/backoffs.py`); for a cluster that tells sums, to whose rows the engine knows no such
+alone for the row and for all others of its cluster that wait and could not use it either (`clusters/backoffs.py`); for
+a cluster that tells sums, to whose rows the engine knows no such
 pause, its purchases rest as after a failed one. The machine itself is an ordinary free one.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -23,11 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bigfleet.engine.batches import Shape
+    from bigfleet.engine.results import NeedKey
     from bigfleet.model.profile import Profile
     from bigfleet.shard.core.clusters.demand import Demand
     from bigfleet.shard.core.clusters.placement import Placement
+    from bigfleet.shard.core.state.fleet import Record
     from bigfleet.shard.core.state.operations import Operation
     from bigfleet.shard.core.state.state import ShardState
+
+# Rows that are spared at most; each is one more entry that the engine looks through for every class of machines.
+_ROWS = 256
 
 
 class AsOffered:
@@ -59,12 +66,21 @@ class AsOffered:
             assert operation.offered is not None
             kind = kind_of(operation.offered)
             self._state.stories.tell(record.key, self._state.now, f"no use to {need.cluster}: {why}")
-            if self._placement.reports_placement(need.cluster):
-                self._placement.backoffs.otherwise(need, kind, record.key, why)
-            else:
+            if not self._placement.reports_placement(need.cluster):
                 self._state.breakers.failed(kind, self._state.now, why)
+            elif self._placement.backoffs.otherwise(need, kind, record.key, why):
+                self._spare_others(need, operation.offered, record)
         operation.otherwise = why
         return why
+
+    def _spare_others(self, need: NeedKey, offered: Shape, record: Record) -> None:
+        """What one row learnt, the others of its cluster need not pay for."""
+        overhead, backoffs = self._demand.overhead(need.cluster), self._placement.backoffs
+        stranded = (each for each in self._demand.stranded(need.cluster) if each[0] != need)
+        for key, profile, unit in islice(stranded, _ROWS):
+            why = difference(offered, record.shape, profile, [unit], overhead, record.key)
+            if why:
+                backoffs.otherwise(key, kind_of(offered), "", why)
 
     def left_alone(self, operation: Operation) -> str:
         """Why a purchase nobody has been asked for yet is not to be made: another of its kind came as something else,
@@ -89,7 +105,7 @@ def difference(
         new = ", ".join(each.key for each in came.taints if each.blocks and each not in offered.taints)
         told.append(("without", f"with taint {new}"))
     if isinf(profile.interruption_dollars) and came.probability > 0 and offered.probability <= 0:
-        told.append(("as what is not interrupted", "as what is"))
+        told.append(("as never interrupted", "as at risk"))
     room, left = offered.allocatable.minus(overhead), came.allocatable.minus(overhead)
     held = [unit for unit in units if room.covers(unit)]
     if held and not any(left.covers(unit) for unit in units):
