@@ -200,10 +200,11 @@ def test_a_cluster_that_tells_sums_gets_another_kind_and_does_not_buy_for_ever()
     assert calls(world, CallKind.CREATE, "s") <= 8
 
 
-def test_a_move_to_what_comes_as_something_else_is_given_up() -> None:
-    world = world_of(elsewhere, eviction_rate=1.0, cycle_interval=round(20e9), reconcile_interval=round(20e9))
+@pytest.mark.parametrize("delivers", [elsewhere, smaller])
+def test_a_move_to_what_comes_as_something_else_is_given_up(delivers: Callable[[Shape], Shape]) -> None:
+    world = world_of(delivers, eviction_rate=1.0, cycle_interval=round(20e9), reconcile_interval=round(20e9))
     world.provider.add("dear", S.SPECULATIVE, type="dear", price=4.0)
-    world.provider.delivers = lambda offered: elsewhere(offered) if offered.instance_type == "cheap" else offered
+    world.provider.delivers = lambda offered: delivers(offered) if offered.instance_type == "cheap" else offered
     cluster = asking(world, pods=1, where=IN_A)
     world.run(2 * MINUTE)
     cluster.profile = cluster._row(3).row.profile.fingerprint

@@ -7,11 +7,13 @@ what is worth it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.placement import RestKind
 from bigfleet.engine.results import Action, ActionKind, Reason
 from bigfleet.model.machine import CapacityType
+from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.moves import Moves
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, IDLE
@@ -87,6 +89,14 @@ class Consolidation:
         prints = {name for key in action.replaces for name in self._prints(key)}
         found = [profile for name in prints if (profile := self._demand.profile(action.cluster, name)) is not None]
         return min(found, key=lambda profile: (-profile.priority, profile.fingerprint), default=None)
+
+    def load_of(self, action: Action) -> str:
+        """What the pods that will go to the new machine of a move take together, as a row's unit is written."""
+        used: Counter[str] = Counter()
+        for key in action.replaces:
+            report = self._placement.reports.on(key)
+            used.update({name: amount for name, amount in (report.used if report else ()) if name != "pods"})
+        return Resources(used).canonical
 
     def begun(self, action: Action, record: Record) -> str:
         """An action of a move begins: keep the intent if it is the first one. Returns what it saves, in words."""

@@ -262,7 +262,7 @@ class Emission:
                 cluster=action.cluster,
                 fingerprint=need.fingerprint if need is not None else "" if profile is None else profile.fingerprint,
                 group=need.group if need is not None else "",
-                min_unit=need.min_unit if need is not None else "",
+                min_unit=need.min_unit if need is not None else self._consolidation.load_of(action),
                 offered=target.shape if action.kind == PROVISION else None,
                 profile=profile,
                 grace_seconds=action.grace_seconds,

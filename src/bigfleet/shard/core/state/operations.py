@@ -78,6 +78,7 @@ class Operation(Struct, eq=False):
     cluster: str = ""
     fingerprint: str = ""
     group: str = ""
+    # What one unit of the row takes; of a move all pods that are to go there.
     min_unit: str = ""
     profile: Profile | None = None
     grace_seconds: int = 0
@@ -118,7 +119,7 @@ class Operation(Struct, eq=False):
 
     @property
     def need(self) -> NeedKey:
-        """The row it serves; a move's is of no row, only of a profile."""
+        """The row it serves; a move's is of no row, only of a profile and what moves."""
         return NeedKey(self.cluster, self.fingerprint, self.group, self.min_unit)
 
     @property
