@@ -96,6 +96,8 @@ class Unit:
     mark: tuple[int, int] = (0, 0)
     busy_until: int = 0
     interruption_at: int = 0
+    # Of what was bought: what its slot is again when it is given back.
+    offered: Shape | None = None
 
     def record(self) -> ev.ListedMachine:
         return ev.ListedMachine(
@@ -128,6 +130,9 @@ class Provider:
         self.list_fails = ""
         self.read_fails = ""
         self.hide: set[str] = set()
+        # What comes where a shape was offered, and in which state of the purchase that is shown.
+        self.delivers: Callable[[Shape], Shape] = lambda offered: offered
+        self.shown_in = S.CREATING
         self.can_delete = True
         self.lists = 0
         self.reads: list[str] = []
@@ -182,6 +187,9 @@ class Provider:
             return ev.CallFailed(call.op, ev.Failure.OTHER, f"{call.kind} of a machine that is {unit.state.label}")
         self.counts[call.kind, unit.id] += 1
         unit.state = during
+        if during == S.CREATING:
+            unit.offered = unit.shape
+            self._show(unit)
         if call.kind == CallKind.CONFIGURE:
             assert call.blob, "Configure without user data"
             unit.cluster, unit.metadata = call.cluster, call.metadata
@@ -196,11 +204,18 @@ class Provider:
         if self.units.get(unit.id) is not unit or unit.state != during:
             return
         unit.state = after
+        if during == S.CREATING:
+            self._show(unit)
         if after == S.IDLE:
             unit.host = f"host-{unit.id}"
             unit.cluster, unit.metadata = "", ()
         elif after == S.SPECULATIVE:
             unit.host = ""
+            unit.shape = unit.offered or unit.shape
+
+    def _show(self, unit: Unit) -> None:
+        if unit.state == self.shown_in:
+            unit.shape = self.delivers(unit.shape)
 
     def lose_host(self, id: str) -> None:
         unit = self.units[id]

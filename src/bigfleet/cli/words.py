@@ -52,7 +52,7 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_AWAITING_NODE: "waits for a node to appear",
     shardread_pb2.UNMET_REASON_RISK_TOO_HIGH: "interrupted too often for it",
     shardread_pb2.UNMET_REASON_NOT_BELIEVED: "its cluster contradicts itself",
-    shardread_pb2.UNMET_REASON_DID_NOT_HELP: "machines that fit came and did not help",
+    shardread_pb2.UNMET_REASON_DID_NOT_HELP: "kinds that fit were tried and did not help",
     shardread_pb2.UNMET_REASON_EXCLUSIVE: "one per node, and nodes with room have one",
 }
 
@@ -67,6 +67,8 @@ REMEDIES = {
     shardread_pb2.UNMET_REASON_DID_NOT_HELP: "find out why its pods did not run on the machines `actions` names",
     shardread_pb2.UNMET_REASON_NOT_BELIEVED: "repair its cluster's operator: nodes have what it says has no room",
 }
+
+NOT_AS_OFFERED = "repair the offering at its provider, or its listing: machines of it arrive as something else"
 
 # What it means that a search found no change.
 SEARCHES = {
@@ -169,7 +171,13 @@ def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     if search == shardread_pb2.REMEDY_SEARCH_DRAINING or explanation.need.unmet_reason not in REMEDIES:
         said = SEARCHES.get(search, SEARCHES[shardread_pb2.REMEDY_SEARCH_UNSPECIFIED])
         return said.format(trials=explanation.trials)
-    return REMEDIES[explanation.need.unmet_reason]
+    return remedy(explanation.need)
+
+
+def remedy(view: shardread_pb2.NeedView) -> str:
+    """What helps a need whose reason is one of `REMEDIES`."""
+    unhelped = view.unmet_reason == shardread_pb2.UNMET_REASON_DID_NOT_HELP
+    return NOT_AS_OFFERED if unhelped and view.not_as_offered else REMEDIES[view.unmet_reason]
 
 
 def why(view: shardread_pb2.NeedView, away: str = "") -> str:

@@ -30,7 +30,7 @@ REASONS = {
     UnmetReason.AWAITING_NODE: "a machine bought for it has not become a node yet",
     UnmetReason.FRAGMENTATION: "there is space enough, in pieces too small",
     UnmetReason.RISK_TOO_HIGH: "what fits is interrupted too often for it",
-    UnmetReason.DID_NOT_HELP: "machines that fit came and were no use to it; they are left alone for a while",
+    UnmetReason.DID_NOT_HELP: "kinds that fit were tried and were no use to it; they are left alone for a while",
     UnmetReason.EXCLUSIVE: "one goes on a node, and every node with room has one",
     UnmetReason.NOT_BELIEVED: "what its operator reports contradicts itself",
 }

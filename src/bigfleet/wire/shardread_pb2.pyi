@@ -56,7 +56,7 @@ class _UnmetReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnmetReas
     UNMET_REASON_NOT_BELIEVED: _UnmetReason.ValueType  # 1010
     """what the cluster says of units and nodes contradicts itself"""
     UNMET_REASON_DID_NOT_HELP: _UnmetReason.ValueType  # 1011
-    """machines of the kinds that match came, and nothing of it ran there"""
+    """machines of the kinds that match came and were no use to it"""
     UNMET_REASON_EXCLUSIVE: _UnmetReason.ValueType  # 1012
     """nodes have room, but each carries what it must not share a node with"""
 
@@ -88,7 +88,7 @@ UNMET_REASON_RISK_TOO_HIGH: UnmetReason.ValueType  # 1009
 UNMET_REASON_NOT_BELIEVED: UnmetReason.ValueType  # 1010
 """what the cluster says of units and nodes contradicts itself"""
 UNMET_REASON_DID_NOT_HELP: UnmetReason.ValueType  # 1011
-"""machines of the kinds that match came, and nothing of it ran there"""
+"""machines of the kinds that match came and were no use to it"""
 UNMET_REASON_EXCLUSIVE: UnmetReason.ValueType  # 1012
 """nodes have room, but each carries what it must not share a node with"""
 Global___UnmetReason: _TypeAlias = UnmetReason  # noqa: Y015
@@ -260,6 +260,7 @@ class NeedView(_message.Message):
     FAILED_MACHINES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     AWAY_SINCE_UNIX_NANOS_FIELD_NUMBER: _builtins.int
+    NOT_AS_OFFERED_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     arrival_unix_nanos: _builtins.int
     profile_fingerprint: _builtins.str
@@ -281,6 +282,8 @@ class NeedView(_message.Message):
     """why nothing of what was decided for it is done: rails that somebody set, in words"""
     away_since_unix_nanos: _builtins.int
     """Its cluster's operator is not connected since then: all that is said here is what it said before. 0: it is."""
+    not_as_offered: _builtins.bool
+    """DID_NOT_HELP because machines of those kinds come as something else than their provider offers."""
     @_builtins.property
     def need(self) -> _capacity_pb2.CapacityNeed: ...
     @_builtins.property
@@ -335,10 +338,11 @@ class NeedView(_message.Message):
         failed_machines: _builtins.int = ...,
         held: _builtins.str = ...,
         away_since_unix_nanos: _builtins.int = ...,
+        not_as_offered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["matching_supply", b"matching_supply", "need", b"need", "preemption", b"preemption", "residual_deficit", b"residual_deficit", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "away_since_unix_nanos", b"away_since_unix_nanos", "barred", b"barred", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "detail", b"detail", "failed_machines", b"failed_machines", "held", b"held", "matching_supply", b"matching_supply", "need", b"need", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquisition_parked", b"acquisition_parked", "age_cycles_unmet", b"age_cycles_unmet", "arrival_unix_nanos", b"arrival_unix_nanos", "away_since_unix_nanos", b"away_since_unix_nanos", "barred", b"barred", "bootstrap_count", b"bootstrap_count", "claimed_machine_count", b"claimed_machine_count", "cluster_id", b"cluster_id", "detail", b"detail", "failed_machines", b"failed_machines", "held", b"held", "matching_supply", b"matching_supply", "need", b"need", "not_as_offered", b"not_as_offered", "parked_age_cycles", b"parked_age_cycles", "preemption", b"preemption", "profile_fingerprint", b"profile_fingerprint", "provision_count", b"provision_count", "residual_deficit", b"residual_deficit", "same_candidates", b"same_candidates", "same_domain", b"same_domain", "same_satisfiable", b"same_satisfiable", "satisfied", b"satisfied", "sold_out", b"sold_out", "units", b"units", "unmet_reason", b"unmet_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

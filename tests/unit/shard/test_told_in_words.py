@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ from bigfleet.cli import words
 from bigfleet.cli.ctl.explaining import folded
 from bigfleet.cli.ctl.reading import need_row
 from bigfleet.model.machine import CallKind
+from bigfleet.model.requirement import Operator, Requirement
+from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.core.actions.emission import beaten
 from bigfleet.shard.read.explaining import rendered
 from bigfleet.shard.read.service import need_of
-from tests.strategies.builders import RACK, need
+from tests.strategies.builders import RACK, ZONE, need
 from tests.strategies.placing_operator import PlacingOperator
 from tests.strategies.shard_world import S, World, cpu, test_config
 
@@ -163,6 +166,38 @@ def test_pods_that_do_not_use_what_came_for_them_are_told_that_and_until_when() 
     for each in reclaims:
         assert beaten(each) == "keeping it at $1.000/h: nothing runs on it"
         assert words.with_reasons_in_words(each.reason) == "nothing uses it"
+
+
+@pytest.mark.parametrize(
+    ("asks", "came", "words"),
+    [
+        (
+            {"where": [Requirement(ZONE, Operator.IN, ("z-a",))]},
+            {"zone": "z-b"},
+            "m.4 is offered in zone z-a and arrives in z-b",
+        ),
+        ({}, {"allocatable": Resources({"cpu": 2900})}, "m.4 in z-a is offered with 4 vCPU and arrives with 2.9 vCPU"),
+    ],
+)
+def test_what_comes_as_something_else_is_told_as_offered_and_as_it_arrives(
+    asks: dict[str, Any], came: dict[str, Any], words: str
+) -> None:
+    """Whoever reads it must not go looking in the cluster: nothing ever came there."""
+    world, cluster = placing(**asks)
+    world.provider.several(20, "s", S.SPECULATIVE, type="m.4", zone="z-a")
+    world.provider.delivers = lambda offered: replace(offered, **came)
+    cluster.start(2, 3)
+    world.run(60)
+    assert row(world)["WHY"].startswith(f"not as offered: {words} (tried again in ")
+    lines = explained(world)
+    assert line(lines, "why").startswith(f"Not as offered: {words} (tried again in ")
+    assert line(lines, "remedy").startswith("repair the offering at its provider")
+    assert "did not run" not in "\n".join(lines)
+    (bought,) = {(each.outcome, each.detail) for each in world.core.published.actions if each.kind == "Provision"}
+    assert bought == ("transition_error", words)
+    machine = next(each.machine for each in world.core.published.actions)
+    assert words in str(world.core.read.story(machine))
+    assert [audit.detail for audit in world.audits if audit.kind == "Provision"] == [words, words]
 
 
 def test_nodes_that_never_came_up_are_told_as_that() -> None:

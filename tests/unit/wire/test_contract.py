@@ -184,6 +184,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("NeedView", 1013): "failed_machines",
         ("NeedView", 1014): "held",
         ("NeedView", 1015): "away_since_unix_nanos",
+        ("NeedView", 1016): "not_as_offered",
         ("Machine", 1001): "interruption_at_unix_nanos",
         ("ShardSummary", 1001): "dollars_per_hour",
         ("NeedView", 1000): "units",

@@ -161,7 +161,7 @@ def _remedy(explanation: shardread_pb2.NeedExplanation) -> str:
         return words.while_barred(view)
     if view.unmet_reason == shardread_pb2.UNMET_REASON_DID_NOT_HELP and remedy.WhichOneof("change"):
         # More of anything may be as little use to pods that did not take what came.
-        return f"{words.REMEDIES[view.unmet_reason]}, or {_change(explanation)}"
+        return f"{words.remedy(view)}, or {_change(explanation)}"
     return _change(explanation)
 
 

@@ -54,7 +54,7 @@ class Why(StrEnum):
     NOT_BELIEVED = "free, but what the cluster says about its nodes does not add up"
     RISK = "its interruptions would cost more than the units are worth"
     PINNED = "may be interrupted, and the units must not be"
-    BACKED_OFF = "machines of its kind came and did not help; it is not tried again yet"
+    BACKED_OFF = "machines of its kind came and were no use to it; it is not tried again yet"
     TAINT = "its taints are not tolerated"
     REQUIREMENT = "does not meet a requirement"
     OVERHEAD = "holds a unit, but not beside what the cluster runs on every node"

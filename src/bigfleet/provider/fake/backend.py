@@ -16,6 +16,7 @@ import structlog
 from bigfleet.provider.fake.catalogue import Catalogue
 from bigfleet.provider.fake.cloud import Cloud, Outcome
 from bigfleet.provider.fake.commands import Command, Hold, Release
+from bigfleet.provider.kit.author import Created
 from bigfleet.provider.kit.core.events import Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
 from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.faults import sleep_through_cancellation
@@ -44,12 +45,12 @@ class FakeProvider:
     async def describe(self) -> list[Instance]:
         return self.cloud.instances()
 
-    async def create_instance(self, machine: MachineRecord, operation_id: str) -> Host:
-        await self._work(Kind.CREATE, machine)
+    async def create_instance(self, machine: MachineRecord, operation_id: str) -> Created:
+        outcome = await self._work(Kind.CREATE, machine)
         shape = machine.shape
         self.cloud.host_up(machine.id, shape.capacity_type, shape.interruption_probability, self._clock())
         self._agenda_changed.set()
-        return Host(self.cloud.catalogue.provider, f"host-{operation_id}")
+        return Created(Host(self.cloud.catalogue.provider, f"host-{operation_id}"), allocatable=outcome.allocatable)
 
     async def configure_instance(
         self, machine: MachineRecord, cluster_id: str, bootstrap_blob: bytes, operation_id: str
@@ -128,6 +129,7 @@ class DeletingFakeProvider(FakeProvider):
     async def delete_instance(self, machine: MachineRecord, operation_id: str) -> None:
         await self._work(Kind.DELETE, machine)
         self.cloud.host_down(machine.id)
+        self._agenda_changed.set()
 
 
 def fake_provider(catalogue: Catalogue) -> FakeProvider:

@@ -58,6 +58,8 @@ class Outcome(Struct, frozen=True):
     never_ready: bool = False
     stubborn: bool = False
     held: bool = False
+    # What the host really offers, where that is not what its slot does.
+    allocatable: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Cloud:
         self._asked: dict[tuple[str, str], int] = {}
         self._incarnations: dict[str, int] = {}
         self._withdrawn: set[str] = set()
+        self._smaller: set[str] = set()
         self._closed: set[str] = set()
         self._agenda: list[tuple[float, int, _Fate]] = []
         self._entries = 0
@@ -119,6 +122,10 @@ class Cloud:
         fault = self.faults.strike(kind, machine, dice)
         wait = self._limits[kind].take(now) if kind in self._limits else 0.0
         held = kind in self.holding
+        if kind is Kind.DELETE and machine.id in self._smaller:
+            self._smaller.discard(machine.id)
+            # What is for sale is what the offering says, not what the last host was.
+            self._schedule(now + wait + seconds + 0.001, _Restore(machine.id))
         if kind is Kind.CREATE and machine.shape.zone in self._closed:  # bought just before it was withdrawn
             return Outcome(seconds, error=f"zone {machine.shape.zone} is gone")
         if wait and self.catalogue.rate_limits[kind].fail:
@@ -139,6 +146,9 @@ class Cloud:
                 return Outcome(wait + seconds, math.inf, never_ready=True, held=held)
             case Effect.SLOW:
                 return Outcome(wait + fault.seconds, ready, held=held)
+            case Effect.SMALLER:
+                self._smaller.add(machine.id)
+                return Outcome(wait + seconds, ready, held=held, allocatable=dict(fault.allocatable))
 
     def host_up(self, machine_id: str, capacity_type: CapacityType, risk: float, now: float) -> None:
         """A host exists from now on: its fate is drawn."""

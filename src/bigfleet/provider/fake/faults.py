@@ -24,6 +24,7 @@ class Effect(StrEnum):
     LATE = "late"  # the backend succeeds, but only after the timeout
     UNREADY = "unready"  # the backend succeeds, the node never becomes Ready
     SLOW = "slow"  # the backend succeeds after `seconds`
+    SMALLER = "smaller"  # the host that comes has `allocatable`, whatever its slot says
 
 
 EFFECTS = {effect.value: effect for effect in Effect}
@@ -40,6 +41,7 @@ class Fault:
     label: str = ""
     error: str = "injected fault"
     seconds: float = 0.0
+    allocatable: tuple[tuple[str, str], ...] = ()
 
     def matches(self, kind: Kind, machine: MachineRecord) -> bool:
         if kind is not self.transition:
@@ -94,11 +96,16 @@ def read_fault(fields: Fields) -> Fault:
         label=fields.text("label", "", pattern=r"|[^=]+=.*", accepted="key=value"),
         error=fields.text("error", "injected fault", pattern=r"(?s).+", accepted="a non-empty text"),
         seconds=fields.seconds("seconds", 0.0),
+        allocatable=tuple(sorted(fields.quantities("allocatable").items())),
     )
     if fault.effect is Effect.UNREADY and fault.transition is not Kind.CONFIGURE:
         raise fields.refuse(
             "effect", "unready", "unready only for transition configure: other transitions have no node"
         )
+    if (fault.effect is Effect.SMALLER) != bool(fault.allocatable):
+        raise fields.refuse("allocatable", dict(fault.allocatable), "amounts with effect smaller, and with no other")
+    if fault.effect is Effect.SMALLER and fault.transition is not Kind.CREATE:
+        raise fields.refuse("effect", "smaller", "smaller only for transition create: hosts do not shrink")
     return fault
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bigfleet.duration import ACCEPTED, nanoseconds
+from bigfleet.model.quantity import QuantityError, parse_quantity
 from bigfleet.virtual.kernel import SECOND, Duration, KernelError
 
 T = TypeVar("T")
@@ -96,6 +97,17 @@ class Fields:
                 raise self.refuse(f"{name}.{key}", item, "a text")
             found[str(key)] = str(item)
         return found
+
+    def quantities(self, name: str) -> dict[str, str]:
+        """Amounts of resources, as texts."""
+        amounts = self.mapping(name)
+        for resource, amount in amounts.items():
+            try:
+                parse_quantity(amount)
+            except QuantityError as error:
+                accepted = "a Kubernetes quantity such as 4, 500m or 16Gi"
+                raise self.refuse(f"{name}.{resource}", amount, accepted) from error
+        return amounts
 
     def section(self, name: str) -> Fields:
         return Fields(f"{self.where}.{name}", self._take(name, {}, "a mapping"))

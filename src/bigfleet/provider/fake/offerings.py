@@ -13,7 +13,6 @@ from typing import Final
 
 from bigfleet.model.machine import CapacityType
 from bigfleet.model.names import RESERVED_MACHINE_LABELS, SIMULATED_LABEL
-from bigfleet.model.quantity import QuantityError, parse_quantity
 from bigfleet.model.taint import Taint
 from bigfleet.provider.fake.fields import CatalogueError, Fields
 from bigfleet.provider.fake.instance_types import known_instance_types
@@ -97,7 +96,7 @@ def read_offering(fields: Fields) -> Offering:
     capacity_type = fields.choice("capacity_type", CAPACITY_TYPES)
     known = known_instance_types().get(instance_type)
     count = fields.whole("count", low=1)
-    resources = _quantities(fields, "resources") or (known.resources() if known else {})
+    resources = fields.quantities("resources") or (known.resources() if known else {})
     if not resources:
         raise CatalogueError(
             f"{fields.where}.resources is missing and {instance_type!r} is not in the table of known instance types; "
@@ -118,7 +117,7 @@ def read_offering(fields: Fields) -> Offering:
         interruption_probability=fields.number("interruption_probability", _SPOT_RISK if spot else 0.0, high=1.0),
         hosts=fields.whole("hosts", 0, high=count),
         resources=resources,
-        allocatable=_quantities(fields, "allocatable") or dict(resources),
+        allocatable=fields.quantities("allocatable") or dict(resources),
         labels=_labels(fields),
         taints=fields.items("taints", _read_taint),
     )
@@ -141,18 +140,6 @@ def _labels(fields: Fields) -> dict[str, str]:
         if key in RESERVED_MACHINE_LABELS:
             raise fields.refuse(f"labels.{key}", labels[key], "this value in the field made for it, not as a label")
     return labels
-
-
-def _quantities(fields: Fields, name: str) -> dict[str, str]:
-    amounts = fields.mapping(name)
-    for resource, amount in amounts.items():
-        try:
-            parse_quantity(amount)
-        except QuantityError as error:
-            raise fields.refuse(
-                f"{name}.{resource}", amount, "a Kubernetes quantity such as 4, 500m or 16Gi"
-            ) from error
-    return amounts
 
 
 def _read_taint(fields: Fields) -> Taint:

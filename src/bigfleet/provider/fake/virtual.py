@@ -170,7 +170,7 @@ class VirtualProvider:
             self._handle(WorkFailed(machine_id, operation_id, outcome.error))
         else:
             host = Host(self.catalogue.provider, f"host-{operation_id}") if work.kind is Kind.CREATE else None
-            self._handle(WorkDone(machine_id, operation_id, host))
+            self._handle(WorkDone(machine_id, operation_id, host, allocatable=outcome.allocatable))
         self._after_work(work)
         self._arm()
 

@@ -64,6 +64,7 @@ from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.coordination.releases import Releases
 from bigfleet.shard.core.cycle import TIMER as CYCLE_TIMER
 from bigfleet.shard.core.cycle import Cycle
+from bigfleet.shard.core.machines.as_offered import AsOffered
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
@@ -102,6 +103,7 @@ class ShardCore:
             self.demand,
             self.rereads,
             boot,
+            AsOffered(state, self.demand, self.placement),
             finished=self.emission.ended,
             refused=self.consolidation.refused,
             undrained=self.consolidation.undrained,

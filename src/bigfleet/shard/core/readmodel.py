@@ -24,6 +24,7 @@ from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
 from bigfleet.shard.core.actions.moves import MoveRow
+from bigfleet.shard.core.clusters.backoffs import Resting
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.clusters.placement import Placement
@@ -191,11 +192,11 @@ class ReadModel:
         """Since when the cluster's operator is not connected; 0 while it is."""
         return self.demand.away_since(cluster)
 
-    def resting_kinds(self, key: NeedKey) -> list[tuple[Shape, int, str]]:
-        """Free kinds that came for a need and did not help: until when each is left alone, and why."""
+    def resting_kinds(self, key: NeedKey) -> list[tuple[Shape, Resting]]:
+        """What is free of kinds that came for a need and did not help: until when each is left alone, and why."""
         resting = self.placement.backoffs.resting(key)
-        found = {kind_of(shape): shape for shape in self.free_shapes()} if resting else {}
-        return [(shape, *resting[kind]) for kind, shape in found.items() if kind in resting]
+        free = self.free_shapes() if resting else []
+        return [(shape, rest) for shape in free if (rest := resting.get(kind_of(shape))) is not None]
 
     def counted_on_until(self, machine: str) -> int:
         """Until when a machine under way, or draining, is counted on; 0 where nobody keeps that."""

@@ -274,7 +274,16 @@ def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) 
     blocked = (key.cluster, key.fingerprint) in published.blocked
     away = core.read.away_since(key.cluster)
     return views.need_view(
-        verdict, need, blocked, sold_out, barred, detail, failed, held=known.held(verdict), away_since=away
+        verdict,
+        need,
+        blocked,
+        sold_out,
+        barred,
+        detail,
+        failed,
+        held=known.held(verdict),
+        away_since=away,
+        not_as_offered=known.not_as_offered(verdict, profile),
     )
 
 

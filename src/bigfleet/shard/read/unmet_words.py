@@ -48,7 +48,7 @@ class UnmetWords:
         if verdict.satisfied:
             return "", 0
         if verdict.reason == UnmetReason.DID_NOT_HELP:
-            return self._did_not_help(verdict, profile), 0
+            return self._did_not_help(verdict, profile)[0], 0
         if verdict.reason == UnmetReason.RISK_TOO_HIGH and profile is not None and isinf(profile.interruption_dollars):
             return "what is free may be interrupted, and its units must not be", 0
         if verdict.reason in _NONE_THERE and not published.machines:
@@ -74,17 +74,28 @@ class UnmetWords:
         what = "rails are paused" if published.paused else "rails are set to dry run"
         return f"{what} ({switches.reason})" if switches.reason else what
 
-    def _did_not_help(self, verdict: Verdict, profile: Profile | None) -> str:
-        """Which kinds came for it and were no use, why, and when they are tried again."""
+    def not_as_offered(self, verdict: Verdict, profile: Profile | None) -> bool:
+        """Whether what did not help a need is all of kinds that come as something else than is offered."""
+        unhelped = not verdict.satisfied and verdict.reason == UnmetReason.DID_NOT_HELP
+        return unhelped and self._did_not_help(verdict, profile)[1]
+
+    def _did_not_help(self, verdict: Verdict, profile: Profile | None) -> tuple[str, bool]:
+        """Which kinds came for it and were no use, why, and when they are tried again; and whether none of them came as
+        it is offered."""
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
         now = self._core.published.now
-        said = [
-            f"{shape.instance_type} in {shape.zone or 'no zone'} ({why}, tried again in {(until - now) // SECOND}s)"
-            for shape, until, why in self._core.read.resting_kinds(verdict.key)
-            if profile is None or shape_serves(shape, profile, unit, overhead)
-        ]
-        more = [f"{len(said) - _KINDS} more kinds"] if len(said) > _KINDS else []
-        return f"came and did not help: {', '.join([*said[:_KINDS], *more])}" if said else ""
+        came: dict[str, None] = {}
+        otherwise: dict[str, None] = {}
+        for shape, rest in self._core.read.resting_kinds(verdict.key):
+            if profile is None or shape_serves(shape, profile, unit, overhead):
+                again = f"tried again in {(rest.until - now) // SECOND}s"
+                if rest.otherwise:
+                    otherwise[f"{rest.why} ({again})"] = None
+                else:
+                    came[f"{shape.instance_type} in {shape.zone or 'no zone'} ({rest.why}, {again})"] = None
+        said = {"not as offered": otherwise, "came and did not help": came}
+        words = "; ".join(f"{how}: {_first(kinds)}" for how, kinds in said.items() if kinds)
+        return words, bool(otherwise) and not came
 
     def resting_at(self, verdict: Verdict, profile: Profile | None, providers: Collection[str]) -> set[str]:
         """Those of the providers whose free machines would serve a need that gets none because they rest."""
@@ -144,6 +155,12 @@ class UnmetWords:
             self._in_state[state] = list(records)
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
         return [each for each in self._in_state[state] if shape_serves(each.shape, profile, unit, overhead)]
+
+
+def _first(kinds: Collection[str]) -> str:
+    """The first few by name, and how many more there are."""
+    more = [f"{len(kinds) - _KINDS} more kinds"] if len(kinds) > _KINDS else []
+    return ", ".join([*list(kinds)[:_KINDS], *more])
 
 
 def _failed(machines: list[Record]) -> str:

@@ -42,6 +42,7 @@ def need_view(
     failed: int = 0,
     held: str = "",
     away_since: int = 0,
+    not_as_offered: bool = False,
 ) -> shardread_pb2.NeedView:
     """One row of InspectNeeds. `blocked`: the cluster's operator cannot render user data for it at the moment.
 
@@ -49,6 +50,7 @@ def need_view(
     `barred`: providers its machines would be of and that nothing is asked of at the moment, each with why.
     `detail`: what more is known of the reason than its code says; `failed`: machines it tells of that have failed.
     `held`: why nothing of what was decided for it is done. `away_since`: its cluster said all this before then.
+    `not_as_offered`: what did not help it came as something else than is offered.
     """
     view = shardread_pb2.NeedView(
         need=need,
@@ -64,6 +66,7 @@ def need_view(
         acquisition_parked=verdict.parked,
         age_cycles_unmet=_clipped(verdict.unmet_age),
         unmet_reason=shardread_pb2.UnmetReason.ValueType(int(verdict.reason)),
+        not_as_offered=not_as_offered,
         same_candidates=[
             shardread_pb2.DomainCoverage(
                 domain=each.domain, coverage_per_mille=each.per_mille, satisfiable=each.satisfiable
@@ -141,7 +144,7 @@ REASONS = {
     UnmetReason.AWAITING_NODE: "Machines for it are under way; their nodes have not appeared yet.",
     UnmetReason.FRAGMENTATION: "Its cluster has as much free, but in pieces too small for a unit.",
     UnmetReason.RISK_TOO_HIGH: "What is free is interrupted too often for what an interruption costs it.",
-    UnmetReason.DID_NOT_HELP: "Machines of the kinds that fit came, and nothing of it ran there: they are left alone.",
+    UnmetReason.DID_NOT_HELP: "Machines of the kinds that fit came and were no use to it: they are left alone.",
     UnmetReason.EXCLUSIVE: "One goes on a node: those with room have one already, and no further machine fits it.",
     UnmetReason.NOT_BELIEVED: "What its operator says of pods and nodes contradicts itself: it gets nothing more.",
 }

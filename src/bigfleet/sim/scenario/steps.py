@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from bigfleet.sim.document.document import Nanoseconds, item
+from bigfleet.sim.document.document import Amounts, Nanoseconds, item
 
 _AT = "when it happens"
 _CLUSTERS = "clusters it concerns; empty for every one"
@@ -153,6 +153,18 @@ class Stockout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SmallerHosts:
+    """What is bought of an offer comes up smaller than it is offered."""
+
+    TAG: ClassVar = ("do", "smaller-hosts")
+
+    at: Nanoseconds = item(_AT)
+    for_: Nanoseconds = item(_FOR)
+    offer: str = item("the offer")
+    allocatable: Amounts = item("what its hosts have")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderOutage:
     """The provider answers nothing at all; machines run on."""
 
@@ -283,6 +295,7 @@ Step = (
     | FailureRate
     | RateLimitStorm
     | Stockout
+    | SmallerHosts
     | ProviderOutage
     | ShardRestart
     | OperatorDisconnect

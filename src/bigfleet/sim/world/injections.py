@@ -63,6 +63,7 @@ class Injections:
             do.FailureRate: self._failure_rate,
             do.RateLimitStorm: self._storm,
             do.Stockout: self._stockout,
+            do.SmallerHosts: self._smaller_hosts,
             do.ProviderOutage: self._outage,
             do.ShardRestart: self._shard_restart,
             do.OperatorDisconnect: self._disconnect,
@@ -166,6 +167,22 @@ class Injections:
             self._inject_all(commands.RepairMachines(Choice(offering=step.offer)), noted=False)
 
         self._during(("stock", step.offer), step.for_, begin, over)
+
+    def _smaller_hosts(self, step: do.SmallerHosts) -> None:
+        has = tuple(sorted(step.allocatable.items()))
+        rule = Fault(Kind.CREATE, Effect.SMALLER, label=f"{OFFER_LABEL}={step.offer}", allocatable=has)
+        books = [port.provider.cloud.faults.rules for port in self._ports()]
+
+        def begin() -> None:
+            for rules in books:
+                rules.append(rule)
+
+        def over() -> None:
+            self._note("hosts-as-offered", {"offer": step.offer})
+            for rules in books:
+                rules.remove(rule)
+
+        self._during(("smaller", step.offer), step.for_, begin, over)
 
     def _storm(self, step: do.RateLimitStorm) -> None:
         limit = RateLimit(step.per_second, max(1, int(step.per_second)), fail=True)

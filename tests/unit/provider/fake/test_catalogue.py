@@ -172,6 +172,14 @@ def offering(**changes: object) -> str:
             "{offerings: [], faults: [{transition: drain, effect: unready}]}",
             "effect is 'unready'; give unready only for transition configure",
         ),
+        (
+            "{offerings: [], faults: [{transition: drain, effect: smaller, allocatable: {cpu: 2}}]}",
+            "effect is 'smaller'; give smaller only for transition create",
+        ),
+        (
+            "{offerings: [], faults: [{transition: create, effect: smaller}]}",
+            "allocatable is {}; give amounts with effect smaller",
+        ),
         ("{offerings: [], schedule: [{do: hold, transition: create}]}", r"schedule\[0\].at is missing"),
         ("{offerings: [], schedule: [{at: 1s, do: explode}]}", "do is 'explode'; give one of fault-next"),
     ],

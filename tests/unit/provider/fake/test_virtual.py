@@ -163,6 +163,20 @@ def test_a_one_shot_fault_hits_once_and_says_why() -> None:
     assert state(provider, SPOT) is State.IDLE
 
 
+def test_a_host_that_comes_smaller_is_shown_so_and_its_slot_is_for_sale_as_offered_again() -> None:
+    kernel, provider = world()
+    offered = provider.core.machines[SPOT].shape.allocatable
+    inject(provider, "fault-next", transition="create", effect="smaller", machine=SPOT, allocatable={"cpu": "100m"})
+    provider.request(CreateRequested(SPOT))
+    kernel.run_for(4 * MINUTE)
+    assert state(provider, SPOT) is State.IDLE
+    assert dict(provider.core.machines[SPOT].shape.allocatable) == {"cpu": "100m"}
+    provider.request(DeleteRequested(SPOT))
+    kernel.run_for(4 * MINUTE)
+    assert state(provider, SPOT) is State.SPECULATIVE
+    assert provider.core.machines[SPOT].shape.allocatable == offered
+
+
 @pytest.mark.parametrize(
     ("cluster", "error"),
     [

@@ -7,11 +7,13 @@ what is worth it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from bigfleet.engine.placement import RestKind
 from bigfleet.engine.results import Action, ActionKind, Reason
 from bigfleet.model.machine import CapacityType
+from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.moves import Moves
 from bigfleet.shard.core.state.enum_aliases import CONFIGURED, IDLE
@@ -88,6 +90,14 @@ class Consolidation:
         found = [profile for name in prints if (profile := self._demand.profile(action.cluster, name)) is not None]
         return min(found, key=lambda profile: (-profile.priority, profile.fingerprint), default=None)
 
+    def load_of(self, action: Action) -> str:
+        """What the pods that will go to the new machine of a move take together, as a row's unit is written."""
+        used: Counter[str] = Counter()
+        for key in action.replaces:
+            report = self._placement.reports.on(key)
+            used.update({name: amount for name, amount in (report.used if report else ()) if name != "pods"})
+        return Resources(used).canonical
+
     def begun(self, action: Action, record: Record) -> str:
         """An action of a move begins: keep the intent if it is the first one. Returns what it saves, in words."""
         if action.reason != Reason.MOVE:
@@ -119,8 +129,8 @@ class Consolidation:
                 self.moves.given_back(record.key)
             else:
                 self.moves.abort(record.key, f"{record.key} was not drained ({outcome})")
-        elif outcome != Outcome.SUCCESS and record.state not in (IDLE, CONFIGURED):
-            # One that is Idle is bound again by the engine, as long as the move is worth it.
+        elif outcome != Outcome.SUCCESS and (operation.otherwise or record.state not in (IDLE, CONFIGURED)):
+            # One that is Idle and as it was offered is bound again by the engine, as long as the move is worth it.
             self.moves.abort(record.key, f"{record.key} did not come up ({outcome})")
 
     def refused(self, operation: Operation) -> None:

@@ -248,20 +248,22 @@ class Emission:
                 return True
             found = self._foundling(action, record, profile) if action.kind == PROVISION else None
             if need is not None and self._placement.reports_placement(action.cluster):
-                self._placement.backoffs.watch(record, need)
+                self._placement.backoffs.watch(found or record, need)
         elif action.reason == Reason.NEVER_READY:
             self._placement.backoffs.never_ready(action.cluster, record)
         if machine != action.machine:
             self._state.stories.tell(machine, self._state.now, f"its node is empty: goes instead of {action.machine}")
-        begin = executor.begin if found is None else executor.adopt
+        begin, target = (executor.begin, record) if found is None else (executor.adopt, found)
         begin(
             Operation(
-                machine=found or record,
+                machine=target,
                 kind=action.kind,
                 call=FIRST_CALL[action.kind],
                 cluster=action.cluster,
                 fingerprint=need.fingerprint if need is not None else "" if profile is None else profile.fingerprint,
                 group=need.group if need is not None else "",
+                min_unit=need.min_unit if need is not None else self._consolidation.load_of(action),
+                offered=target.shape if action.kind == PROVISION else None,
                 profile=profile,
                 grace_seconds=action.grace_seconds,
                 preemptor_priority=action.preemptor_priority,

@@ -27,6 +27,7 @@ from bigfleet.shard.core.actions.failed_calls import FailedCalls, time_allowed
 from bigfleet.shard.core.actions.refusals import Refusals
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
+from bigfleet.shard.core.machines.as_offered import AsOffered
 from bigfleet.shard.core.machines.departures import Departures
 from bigfleet.shard.core.machines.failures import LocalFailures
 from bigfleet.shard.core.machines.intake import flaw_of
@@ -82,6 +83,7 @@ class Executor:
         demand: Demand,
         rereads: Rereads,
         boot: JournalState,
+        as_offered: AsOffered,
         finished: Finished,
         refused: Refused = lambda operation: None,
         undrained: Callable[[str], None] = lambda machine: None,
@@ -91,6 +93,7 @@ class Executor:
         self._lifecycle = lifecycle
         self._demand = demand
         self._rereads = rereads
+        self._as_offered = as_offered
         self._refused = refused
         self._undrained = undrained
         ids = IdSource(state.config.id, boot.epoch)
@@ -196,6 +199,7 @@ class Executor:
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
         self._acknowledged(operation)
+        self._as_offered.arriving(operation)
         if listed.state == PASSAGES[operation.call].before:
             raced = operation.call == CONFIGURE
             outcome = Outcome.RACED_TO_IDLE if raced else Outcome.TRANSITION_ERROR
@@ -224,6 +228,7 @@ class Executor:
             return True
         if listed.state != before:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
+            self._as_offered.arriving(operation)
             if self._advance(operation, listed):
                 return True
         if listed.state == before:
@@ -307,7 +312,8 @@ class Executor:
         self.failures.settled(record.key)
         call = operation.call
         if call == CREATE:
-            state.breakers.succeeded(kind_of(record.shape))
+            if not operation.otherwise:
+                state.breakers.succeeded(kind_of(record.shape))
             self.refusals.stockouts.bought(record.shape)
             self._lifecycle.move(record, IDLE, "host attached", host=listed.host)
             self._go_on_binding(operation)
@@ -342,6 +348,8 @@ class Executor:
             self.endings.finish(
                 operation, Outcome.BLOB_ERROR, "the cluster cannot bootstrap this profile at the moment"
             )
+        elif why := self._as_offered.arriving(operation):
+            self.endings.finish(operation, Outcome.TRANSITION_ERROR, why)
         else:
             self._bind(operation)
 
@@ -395,6 +403,8 @@ class Executor:
             self.call_off(operation, Outcome.STALE, "nobody asks for it any more")
         elif operation.call == CREATE and state.breakers.resting(kind_of(operation.machine.shape), now):
             self.call_off(operation, Outcome.STALE, "purchases of this kind are paused")
+        elif operation.call == CREATE and (why := self._as_offered.left_alone(operation)):
+            self.call_off(operation, Outcome.STALE, why)
         else:
             return True
         return False

@@ -32,9 +32,10 @@ class Intent(Struct, frozen=True):
     deadline: int
     reason: str
     cycle: int
-    # When the provider was asked or answered last, and of a purchase what it will be once it is seen.
+    # When the provider was asked or answered last, and of a purchase what was offered and for which unit.
     asked: int = 0
     shape: list[Any] | None = None
+    min_unit: str = ""
 
 
 def write(turn: Turn, operation: Operation, deadline: int, asked: int, *, lazy: bool = False) -> None:
@@ -47,7 +48,8 @@ def write(turn: Turn, operation: Operation, deadline: int, asked: int, *, lazy: 
         operation.reason,
         operation.cycle,
         asked,
-        _row(operation.machine.shape) if operation.kind == ActionKind.PROVISION else None,
+        _row(operation.offered or operation.machine.shape) if operation.kind == ActionKind.PROVISION else None,
+        operation.min_unit,
     )
     turn.write(Table.INTENT, operation.journal_key, encode(intent).decode(), lazy=lazy)
 
@@ -105,6 +107,7 @@ def _parse(text: str) -> Intent | None:
             cycle=int(row["cycle"]),
             asked=int(row.get("asked", 0)),
             shape=row.get("shape"),
+            min_unit=str(row.get("min_unit", "")),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -143,6 +143,8 @@ def _operation(record: Record, intent: Intent, call: CallKind) -> Operation:
         cluster=intent.cluster,
         fingerprint=intent.fingerprint,
         group=intent.group,
+        min_unit=intent.min_unit,
+        offered=intents.shape_of(intent),
         reason=intent.reason,
         cycle=intent.cycle,
         # The earlier process may have called: only the provider can say how that ended.

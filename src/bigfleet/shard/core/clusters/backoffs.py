@@ -1,15 +1,18 @@
-"""Kinds of machines that did not help a cluster: their nodes never became ready, or did and nobody found room there.
+"""Kinds of machines that did not help a cluster: they came as something else than was offered, their nodes never
+became ready, or did and nobody found room there.
 
 A machine bound for a row is watched until its node is ready and a roll-up of that state or a later one is in force. If
 as many units of the row have no room as before and the node is empty, such machines are no use to it for a while,
 doubling from five minutes to an hour (`docs/engine.md`, P46). A node that others filled proves nothing: in a burst
 larger pods take the room first. A machine that helped forgets the row's backoff, a ready node that of its cluster.
 Of machines bought together for a gang only the last proves anything: before it is ready nobody of the gang can run.
+What comes as something its row cannot use proves it at once, before it is bound (`machines/as_offered.py`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -37,6 +40,21 @@ _Standing = tuple[int, int]
 _Row = tuple[str, str, str]
 
 
+class Resting(NamedTuple):
+    """Until when a kind is left alone, and why; `otherwise`: because it does not come as it is offered."""
+
+    until: int = 0
+    why: str = ""
+    otherwise: bool = False
+
+
+@dataclass(slots=True)
+class _Rest(Rest):
+    """A rest that knows whether the kind came as something else."""
+
+    otherwise: bool = False
+
+
 class _Watched(Struct):
     """A machine bound for a row; once its node is ready, as of which version and how the row stood before."""
 
@@ -52,7 +70,7 @@ class Backoffs:
 
     def __init__(self, state: ShardState) -> None:
         self._state = state
-        self._rests: dict[_Subject, Rest] = {}
+        self._rests: dict[_Subject, _Rest] = {}
         self._watched: dict[str, dict[str, _Watched]] = {}
         self._standings: dict[str, tuple[Rollup, dict[_Row, _Standing]]] = {}
 
@@ -74,14 +92,25 @@ class Backoffs:
                 return rest.why
         return ""
 
-    def resting(self, row: NeedKey) -> dict[Kind, tuple[int, str]]:
-        """Kinds that are not tried for the row → until when and why."""
+    def resting(self, row: NeedKey) -> dict[Kind, Resting]:
+        """Kinds that are not tried for the row."""
         now = self._state.now
-        found: dict[Kind, tuple[int, str]] = {}
+        found: dict[Kind, Resting] = {}
         for (cluster, kind, whose), rest in self._rests.items():
             if cluster == row.cluster and whose in (None, row) and now < rest.until:
-                found[kind] = max(found.get(kind, (0, "")), (rest.until, rest.why))
+                found[kind] = max(found.get(kind, Resting()), Resting(rest.until, rest.why, rest.otherwise))
         return found
+
+    def comes_otherwise(self, row: NeedKey, kind: Kind) -> str:
+        """How machines of the kind come as something the row cannot use; empty where they are not left alone for it."""
+        rest = self._rests.get((row.cluster, kind, row))
+        return rest.why if rest is not None and rest.otherwise and self._state.now < rest.until else ""
+
+    def otherwise(self, row: NeedKey, kind: Kind, machine: str, why: str) -> bool:
+        """A machine bought as one of this kind, for the row if it is named, comes as something else of no use to it;
+        False when that was known."""
+        self.dismiss(row.cluster, machine)
+        return self._failed((row.cluster, kind, row), why, otherwise=True, told=bool(machine))
 
     def find_overdue(self) -> None:
         """Before a step: it gives up machines whose nodes did not become ready, and must not buy their kind again."""
@@ -167,15 +196,18 @@ class Backoffs:
         elif watched.empty:
             self._failed(subject, "its pods did not run there")
 
-    def _failed(self, subject: _Subject, why: str) -> None:
-        rest = self._rests.setdefault(subject, Rest())
+    def _failed(self, subject: _Subject, why: str, *, otherwise: bool = False, told: bool = True) -> bool:
+        """Leave the kind alone from now on; False when it is already."""
+        rest = self._rests.setdefault(subject, _Rest())
         now = self._state.now
         if now < rest.until:
             # Machines of one wave fail together and must not double the pause again.
-            return
+            return False
         rest.failures += 1
-        rest.why = why
+        rest.why, rest.otherwise = why, otherwise
         rest.until = now + min(LONGEST, FIRST << min(rest.failures - 1, 10))
+        if not told:
+            return True
         cluster, kind, row = subject
         self._state.turn.log(
             Level.WARNING,
@@ -189,6 +221,7 @@ class Backoffs:
             err=why,
             seconds=(rest.until - now) // 1_000_000_000,
         )
+        return True
 
     def _standing(self, rollup: Rollup, row: NeedKey) -> _Standing:
         """Units of the row that have room, and units that have none."""

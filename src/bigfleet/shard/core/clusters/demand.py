@@ -7,7 +7,7 @@ cluster counts. An operator hears of its roll-up once the engine has decided abo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -76,10 +76,10 @@ class ClusterDemand:
             self._aggregates = _aggregates(self.rollup) if self.rollup is not None else {}
         return self._aggregates.get((key.fingerprint, key.group, key.min_unit))
 
-    def parts(self, key: NeedKey) -> Sequence[Part]:
+    def parts(self) -> Parts | None:
         if self._parts is None and self.rollup is not None:
             self._parts = Parts(self.rollup)
-        return () if self._parts is None else self._parts.of(key)
+        return self._parts
 
 
 class Demand:
@@ -256,8 +256,17 @@ class Demand:
 
     def parts(self, key: NeedKey) -> Sequence[Part]:
         """The rows of a need as its cluster told them: one, or those of a gang."""
-        known = self.clusters.get(key.cluster)
-        return () if known is None else known.parts(key)
+        parts = self._parts(key.cluster)
+        return () if parts is None else parts.of(key)
+
+    def stranded(self, cluster: str) -> Iterable[tuple[NeedKey, Profile, Resources]]:
+        """Rows of single units of a cluster some of which have no room: key, profile and what one unit takes."""
+        parts = self._parts(cluster)
+        return () if parts is None else parts.stranded()
+
+    def _parts(self, cluster: str) -> Parts | None:
+        known = self.clusters.get(cluster)
+        return None if known is None else known.parts()
 
     def exclusive(self, key: NeedKey) -> list[str]:
         """Tokens of a need: no two units with the same one share a node."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from bigfleet.engine.batches import NONE, Rollup
 from bigfleet.engine.results import NeedKey
+from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 
 
@@ -52,6 +53,17 @@ class Parts:
         if key.min_unit:
             return [part for part in found if part.unit.canonical == key.min_unit]
         return sorted(found, key=lambda part: sorted(part.unit.items(), reverse=True), reverse=True)
+
+    def stranded(self) -> Iterator[tuple[NeedKey, Profile, Resources]]:
+        """Rows of single units some of which have no room: key, profile and what one unit takes."""
+        rollup = self._rollup
+        waiting = () if rollup.counted is None else np.flatnonzero(rollup.counted.stranded).tolist()
+        for row in waiting:
+            profile = rollup.profiles[rollup.profile[row]]
+            if profile.same is None:
+                group = "" if rollup.group[row] == NONE else rollup.groups[rollup.group[row]]
+                unit = self._amounts(rollup.min_unit[row].tolist())
+                yield NeedKey(rollup.cluster, profile.fingerprint, group, unit.canonical), profile, unit
 
     def _part(self, row: int) -> Part:
         rollup = self._rollup

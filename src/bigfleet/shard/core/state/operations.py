@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from bigfleet.engine.policy import SECOND
-from bigfleet.engine.results import ActionKind
+from bigfleet.engine.results import ActionKind, NeedKey
 from bigfleet.model.machine import CallKind
 
 if TYPE_CHECKING:
+    from bigfleet.engine.batches import Shape
     from bigfleet.model.profile import Profile
     from bigfleet.shard.core.state.fleet import Record
 
@@ -77,6 +78,8 @@ class Operation(Struct, eq=False):
     cluster: str = ""
     fingerprint: str = ""
     group: str = ""
+    # What one unit of the row takes; of a move all pods that are to go there.
+    min_unit: str = ""
     profile: Profile | None = None
     grace_seconds: int = 0
     preemptor_priority: int = 0
@@ -103,6 +106,9 @@ class Operation(Struct, eq=False):
     beat: str = ""
     # How often the machine was looked up because it took its time.
     polls: int = 0
+    # Of a purchase: what the slot was when it was chosen, and how what comes is something its row cannot use.
+    offered: Shape | None = None
+    otherwise: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.kind.name.lower()} {self.machine.key} {self.stage.name}>"
@@ -110,6 +116,11 @@ class Operation(Struct, eq=False):
     @property
     def journal_key(self) -> str:
         return f"{self.machine.shape.provider}/{self.machine.id}"
+
+    @property
+    def need(self) -> NeedKey:
+        """The row it serves; a move's is of no row, only of a profile and what moves."""
+        return NeedKey(self.cluster, self.fingerprint, self.group, self.min_unit)
 
     @property
     def is_drain(self) -> bool:
