@@ -294,7 +294,10 @@ class Reconcile:
         if not again:
             self._missed.pop(record.key, None)
         operation = self._state.operations.on(record.key)
-        if self._too_old(record, began) or (operation is not None and operation.stage == CALLING):
+        calling = operation is not None and operation.stage == CALLING
+        if calling and again and operation is not None:
+            calling = not self._executor.overtaken(operation, listed, began)
+        if calling or self._too_old(record, began):
             self._rereads.ask(provider, listed.id, self._state.now + _REREAD_AFTER)
             return
         taken = contradicts(record, operation, listed)
