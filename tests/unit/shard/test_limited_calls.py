@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from bigfleet.cli import words
 from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.read.service import need_of
 from tests.strategies.builders import SECOND
+from tests.strategies.placing_operator import PlacingOperator
 from tests.strategies.shard_world import S, World, cpu, test_config
 
 REFUSED = (ev.Failure.EXHAUSTED, "Rate exceeded")
@@ -147,13 +150,18 @@ def test_a_refused_get_proves_a_limit() -> None:
 def test_people_are_told_that_a_provider_limits_calls_and_when_that_is_over() -> None:
     world = two_kinds()
     world.provider.refuse = Bucket(world, 0.5, 1)
-    world.operator("c").send(cpu("c", 40))
+    cluster = PlacingOperator(world, "c")
+    cluster.start(40, 3)
     world.run(60)
     assert "limits calls" in world.core.published.limiting["p"]
     assert world.messages("a provider limits calls")
+    (verdict,) = [each for each in world.results[-1].verdicts.rows() if each.key.cluster == "c"]
+    assert "provider p: it limits calls" in words.why(need_of(world.core, verdict))
+    waiting = [op.machine.key for op in world.core.read.operations() if op.attempts]
+    assert waiting and all("limits calls" in str(world.core.read.story(key)) for key in waiting)
     world.provider.refuse = lambda call: None
     world.run(180)
-    assert len(world.provider.configured("c")) == 40
+    assert not cluster.waiting
     assert not world.core.published.limiting
 
 

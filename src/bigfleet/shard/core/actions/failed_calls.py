@@ -77,6 +77,9 @@ class FailedCalls:
         elif failure in _RETRIED and self._may_retry(operation, failure):
             if self._limited(operation, failure):
                 # The pace of the provider's queue is wait enough.
+                if operation.attempts == 1:
+                    said = f"{operation.call} refused, the provider limits calls: asked again in its turn ({error})"
+                    self._state.stories.tell(record.key, self._state.now, said)
                 operation.to(Stage.RETRYING)
                 self._calls.enqueue(operation)
             else:
