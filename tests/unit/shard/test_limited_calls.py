@@ -112,6 +112,21 @@ def test_a_kind_that_is_sold_out_is_found_although_the_provider_limits_calls() -
     assert len(world.provider.configured("c")) == 34
 
 
+def test_what_is_sold_out_after_a_limit_was_felt_is_found_although_nothing_else_is_asked() -> None:
+    world = two_kinds()
+    bucket = world.provider.refuse = Bucket(world, 2, 4)
+    operator = world.operator("c")
+    operator.send(cpu("c", 20))
+    world.run(60)
+    assert bucket.refused and len(world.provider.configured("c")) == 20
+    world.provider.refuse = lambda call: (
+        REFUSED if call.kind == CallKind.CREATE and call.machine.startswith("cheap") else None
+    )
+    operator.send(cpu("c", 24))
+    world.run(240)
+    assert len(world.provider.configured("c")) == 24 and dear(world) == 4
+
+
 def test_the_last_ones_of_a_kind_and_then_none_is_a_stock_out_within_a_minute() -> None:
     world = two_kinds()
     left = [8]

@@ -24,6 +24,8 @@ from bigfleet.shard.core.state.state import ShardState
 _AMBIGUOUS: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE, Failure.BUSY})
 _UNHEARD: Final = _AMBIGUOUS | {Failure.UNREACHED}
 _REFUSED: Final = frozenset({Failure.EXHAUSTED, Failure.THROTTLED})
+# A limit on calls is no excuse for what is refused so many times as often as anything else may fail.
+_OFTEN: Final = 4
 _RETRIED: Final = _UNHEARD | _REFUSED
 
 
@@ -100,8 +102,9 @@ class FailedCalls:
             return True
         allowed = time_allowed(operation, self._state)
         if self._limited(operation, failure):
-            # Turns are rare: what waited long for its first one has not been tried for long.
-            return self._state.now - operation.asked < allowed
+            # Turns are rare: what was tried a few times in all that time only waited.
+            few = operation.attempts < _OFTEN * self._state.config.execute_attempts
+            return few or self._state.now - operation.asked < allowed
         return self._calls.suspect(operation.machine.provider) and self._state.now - operation.began < allowed
 
     def _limited(self, operation: Operation, failure: Failure) -> bool:

@@ -71,7 +71,7 @@ class Refusals:
             case Meaning.THROTTLED:
                 self._calls.slow_down(operation)
                 self.limits_calls(record.provider, error)
-            case Meaning.JUST_TAKEN:
+            case Meaning.UNPROVED:
                 self._calls.slow_down(operation)
             case Meaning.PROBE:
                 self._rereads.ask(record.provider, record.id, self._state.now)

@@ -24,7 +24,7 @@ MACHINES = 2
 # So long a purchase that was taken says that there was some left, and so long a refusal that there was none.
 LATELY = 10 * SECOND
 # A limit that was proved is remembered for so long.
-REMEMBERED = 5 * MINUTE
+REMEMBERED = 2 * MINUTE
 # Refusals in a row of one kind are no accident when chance explains them less often than that.
 CHANCE = 0.01
 
@@ -37,8 +37,9 @@ class Meaning(Enum):
     """It looks like a stock-out; another call must be answered before it counts as one."""
     SOLD_OUT = auto()
     THROTTLED = auto()
-    JUST_TAKEN = auto()
-    """One of the kind was taken a moment ago: fewer calls will show what it is."""
+    """It is proved anew."""
+    UNPROVED = auto()
+    """A limit was proved lately, or one of the kind was taken a moment ago: fewer calls will show what it is."""
 
 
 @dataclass(slots=True)
@@ -95,9 +96,9 @@ class StockOuts:
         run.last = now
         run.machines.add(machine)
         if now < tally.limited_until:
-            return Meaning.SOLD_OUT if _no_accident(run, tally) else Meaning.THROTTLED
+            return Meaning.SOLD_OUT if _no_accident(run, tally) else Meaning.UNPROVED
         if now - self._taken.get(kind, -LATELY) < LATELY:
-            return Meaning.JUST_TAKEN
+            return Meaning.UNPROVED
         recent = [each for each in self._refused.get(shape.provider, ()) if now - each.at <= WITHIN]
         recent.append(Refused(now, kind, machine))
         self._refused[shape.provider] = recent
