@@ -68,6 +68,18 @@ def test_a_bucket_without_words_is_used_well_and_nothing_dearer_is_bought(rate: 
     assert bucket.refused <= 4 * sum(bucket.taken.values())
 
 
+@pytest.mark.parametrize("work", [0.0, 0.2, 5.0, 40.0])
+@pytest.mark.parametrize("burst", [1, 2, 10])
+def test_a_wave_of_refusals_is_one_refusal_however_many_calls_it_has(work: float, burst: int) -> None:
+    """All that was asked at once says less than what is asked one by one."""
+    world = two_kinds(cycle_interval=SECOND // 2)
+    world.provider.work[CallKind.CREATE] = world.provider.work[CallKind.CONFIGURE] = work
+    world.provider.refuse = Bucket(world, 1, burst)
+    world.operator("c").send(cpu("c", 20))
+    world.run(60 + 2 * work)
+    assert len(world.provider.configured("c")) == 20 and dear(world) == 0
+
+
 def test_what_was_bought_is_bound_before_more_is_bought() -> None:
     world = two_kinds()
     world.provider.refuse = Bucket(world, 0.5, 1)

@@ -53,7 +53,7 @@ class Refusals:
             return True
         if failure == Failure.THROTTLED or (failure == Failure.EXHAUSTED and operation.call != CREATE):
             # Nothing is bought by it, so nothing can be sold out.
-            self.stockouts.refused_other(record.provider)
+            self.stockouts.refused_other(record.provider, operation.sent, self._state.now)
             self._calls.slow_down(operation)
             self.limits_calls(record.provider, error)
             return False
@@ -64,7 +64,7 @@ class Refusals:
             return True
         if failure not in (Failure.EXHAUSTED, Failure.BUSY):
             return False
-        match self.stockouts.refused(record.shape, record.key, self._state.now):
+        match self.stockouts.refused(record.shape, record.key, operation.sent, self._state.now):
             case Meaning.SOLD_OUT:
                 self._sold_out(kind_of(record.shape), error, operation)
                 return True

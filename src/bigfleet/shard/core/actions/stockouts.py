@@ -47,13 +47,23 @@ class Tally:
     """Calls of one provider, and until when it counts as one that limits them."""
 
     taken: int = 0
+    # Waves of refusals: what was under way when one came says nothing new.
     refused: int = 0
+    refused_at: int = 0
     limited_until: int = 0
+
+    def refuses(self, sent: int, now: int) -> bool:
+        """A call that went out then was refused; whether that is of a new wave."""
+        if sent < self.refused_at:
+            return False
+        self.refused += 1
+        self.refused_at = now
+        return True
 
 
 @dataclass(slots=True)
 class Run:
-    """Refusals in a row of one kind; the tally when it began."""
+    """Waves of refusals in a row of one kind; the tally when it began."""
 
     taken_before: int
     refused_before: int
@@ -85,14 +95,13 @@ class StockOuts:
         self._runs: dict[Kind, Run] = {}
         self._taken: dict[Kind, int] = {}
 
-    def refused(self, shape: Shape, machine: str, now: int) -> Meaning:
+    def refused(self, shape: Shape, machine: str, sent: int, now: int) -> Meaning:
         """A purchase was refused without a reason."""
         kind, tally = kind_of(shape), self._tally(shape.provider)
-        tally.refused += 1
         run = self._runs.get(kind)
         if run is None or now - run.last > WITHIN:
-            run = self._runs[kind] = Run(tally.taken, tally.refused - 1)
-        run.refused += 1
+            run = self._runs[kind] = Run(tally.taken, tally.refused)
+        run.refused += tally.refuses(sent, now)
         run.last = now
         run.machines.add(machine)
         if now < tally.limited_until:
@@ -118,9 +127,9 @@ class StockOuts:
         """Whether a limit on calls was proved lately."""
         return provider in self._tallies and now < self._tallies[provider].limited_until
 
-    def refused_other(self, provider: str) -> None:
+    def refused_other(self, provider: str, sent: int, now: int) -> None:
         """A call that buys nothing was refused."""
-        self._tally(provider).refused += 1
+        self._tally(provider).refuses(sent, now)
 
     def taken(self, shape: Shape, sent: int, now: int, *, purchase: bool) -> bool:
         """A call that went out then was taken; whether that proves a limit on calls."""
