@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bigfleet.model.blob import redact
 from bigfleet.model.machine import PASSAGES
 from bigfleet.shard.contract.events import ListedMachine, Table
 from bigfleet.shard.contract.outcomes import Outcome
@@ -62,9 +63,12 @@ class Endings:
         """The provider's verdict."""
         record = operation.machine
         self._lifecycle.refresh(record, listed.shape, listed.host)
-        self._lifecycle.move(record, FAILED, listed.last_error, error=listed.last_error)
-        self.after_failure(operation, listed.last_error)
-        self.finish(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {listed.last_error}")
+        error = redact(listed.last_error, operation.blob)
+        self._lifecycle.move(record, FAILED, error, error=error)
+        # It will say so again in every List, when nobody knows the blob any more.
+        record.said = hash(listed.last_error)
+        self.after_failure(operation, error)
+        self.finish(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
 
     def fail(self, operation: Operation, outcome: Outcome, error: str, *, stuck: bool = False) -> None:
         """Our own verdict: Failed until the provider's word says otherwise."""
