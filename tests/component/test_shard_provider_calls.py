@@ -52,6 +52,8 @@ class ScriptedProvider(provider_pb2_grpc.CapacityProviderServicer):
     Create = Configure = Drain = Delete = _transition
 
     async def Get(self, request: provider_pb2.MachineRef, context: Any) -> provider_pb2.Machine:  # noqa: N802
+        if self.status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            await context.abort(self.status, "scripted")
         if request.id not in self.machines:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown")
         return self.machines[request.id]
@@ -235,3 +237,16 @@ async def test_a_failed_list_and_unknown_machines_are_said_to_be_so() -> None:
         await calls.read(ev.StartRead("p1", "nobody"))
         (read,) = listener.take()
         assert isinstance(read, ev.MachineRead) and read.record is None
+
+
+async def test_a_list_and_a_get_that_are_refused_for_their_number_are_said_to_be_so() -> None:
+    async with provided() as (calls, scripted, listener):
+        for status, limited in ((grpc.StatusCode.RESOURCE_EXHAUSTED, True), (grpc.StatusCode.INTERNAL, False)):
+            scripted.status = status
+            await calls.list(ev.StartList("p1", full=True))
+            (failed,) = listener.take()
+            assert isinstance(failed, ev.ListFailed) and failed.limited is limited
+        scripted.status = grpc.StatusCode.RESOURCE_EXHAUSTED
+        await calls.read(ev.StartRead("p1", "m-1"))
+        (read,) = listener.take()
+        assert isinstance(read, ev.ReadFailed) and read.limited

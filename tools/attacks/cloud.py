@@ -25,7 +25,8 @@ WORK_SECONDS = 0.2
 
 
 class Cloud(rpc.CapacityProviderServicer):
-    """Faults: types that are sold out, Creates nobody knows afterwards, and a while in which new hosts are not seen."""
+    """Faults: types that are sold out, Creates nobody knows afterwards, a while in which new hosts are not seen, a
+    bucket of so many calls a second, and answers that come so late."""
 
     def __init__(self) -> None:
         self.machines: dict[str, pb.Machine] = {}
@@ -34,9 +35,12 @@ class Cloud(rpc.CapacityProviderServicer):
         self.sold_out: set[str] = set()
         self.unknown: set[str] = set()
         self.invisible_seconds = 0.0
+        self.calls_per_second = 0.0
+        self.late_seconds = 0.0
         self.address = ""
         self.server: Any = None
         self._created: dict[str, float] = {}
+        self._tokens, self._filled = 2.0, 0.0
         self._fences: dict[tuple[str, str], tuple[int, int]] = {}
         self._work: set[asyncio.Task[None]] = set()
 
@@ -76,8 +80,20 @@ class Cloud(rpc.CapacityProviderServicer):
     def _seen(self, machine: str) -> bool:
         return time.monotonic() - self._created.get(machine, -1e9) >= self.invisible_seconds
 
+    def _too_many(self) -> bool:
+        now = time.monotonic()
+        self._tokens = min(2.0, self._tokens + (now - self._filled) * self.calls_per_second)
+        self._filled = now
+        if not self.calls_per_second or self._tokens < 1.0:
+            return bool(self.calls_per_second)
+        self._tokens -= 1.0
+        return False
+
     async def _mutate(self, kind: str, request: Any, context: Any) -> pb.TransitionAck:
         self.calls[kind] += 1
+        if self._too_many():
+            self.refused[kind] += 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Rate exceeded")
         machine = self.machines.get(request.machine_id)
         token, key = (request.shard_epoch, request.sequence_number), (request.shard_id, request.machine_id)
         if token <= self._fences.get(key, (-1, -1)):
@@ -104,6 +120,7 @@ class Cloud(rpc.CapacityProviderServicer):
             await context.abort(grpc.StatusCode.INTERNAL, f"{kind} is out of position")
         copy = pb.Machine()
         copy.CopyFrom(machine)
+        await asyncio.sleep(self.late_seconds)
         return pb.TransitionAck(operation_id=f"{kind}-{machine.id}", machine=copy)
 
     async def _finish(self, machine: pb.Machine, kind: str, after: int) -> None:

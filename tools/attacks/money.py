@@ -55,6 +55,38 @@ async def sold_out(stage: Stage) -> Outcome:
     return Outcome(served, f"served by the dearer type after {took:.0f} s" if served else "not served in 120 s")
 
 
+async def limited_without_a_word(stage: Stage) -> Outcome:
+    """The provider takes a call a second and refuses all others with a bare RESOURCE_EXHAUSTED; 20 are wanted."""
+    async with cloud() as made:
+        made.offer("cheap", 40, price=1.0)
+        made.offer("dear", 40, price=3.0)
+        made.calls_per_second = 1.0
+        async with running(stage, made) as shard, clusters(shard.address, ["c"]) as (cluster,):
+            await cluster.want(row(20))
+            began = time.monotonic()
+            await came(lambda: len(cluster.configured) >= 20, 90)
+            took, served = time.monotonic() - began, len(cluster.configured)
+            dear = sum(each.HasField("host") and each.instance_type == "dear" for each in made.machines.values())
+    refused = sum(made.refused.values())
+    return Outcome(
+        served >= 20 and not dear and refused <= 120,
+        f"{served} of 20 served after {took:.0f} s, {dear} of them dear, {refused} calls refused",
+    )
+
+
+async def late_answers(stage: Stage) -> Outcome:
+    """Every call is applied at once and answered after 45 s, later than anybody waits; ten are wanted."""
+    async with cloud() as made:
+        made.offer("m", 20)
+        made.late_seconds = 45.0
+        async with running(stage, made) as shard, clusters(shard.address, ["c"]) as (cluster,):
+            await cluster.want(row(10))
+            began = time.monotonic()
+            await came(lambda: len(cluster.configured) >= 10, 90)
+            took, served = time.monotonic() - began, len(cluster.configured)
+    return Outcome(served >= 10 and took < 30, f"{served} of 10 served after {took:.0f} s")
+
+
 async def lost_data_directory(stage: Stage) -> Outcome:
     """The shard dies and loses its folder; afterwards a node must go and the rest must stay."""
     async with cloud() as made:
@@ -134,6 +166,8 @@ ATTACKS = {
     "machines that are not visible yet": invisible_machines,
     "Create answers NOT_FOUND": create_not_found,
     "sold out in the provider's words": sold_out,
+    "a limit on calls without a word": limited_without_a_word,
+    "answers that come late": late_answers,
     "the data directory is lost": lost_data_directory,
     "a newer token is known": lower_epoch,
     "dollars that are paid": dollars,

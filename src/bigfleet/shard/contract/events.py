@@ -197,6 +197,8 @@ class ListArrived(Struct, frozen=True):
 class ListFailed(Struct, frozen=True):
     provider: str
     error: str
+    # The provider refused it because there were too many calls.
+    limited: bool = False
 
 
 class MachineRead(Struct, frozen=True):
@@ -212,6 +214,8 @@ class ReadFailed(Struct, frozen=True):
     provider: str
     machine: str
     error: str
+    # The provider refused it because there were too many calls.
+    limited: bool = False
 
 
 class CallDone(Struct, frozen=True):

@@ -228,9 +228,14 @@ class ShardCore:
                 pass  # An operator that has begun to drain: nothing follows from it.
             case ListFailed():
                 self.reconcile.failed(event)
-                self.executor.away.list_failed(event.provider)
+                if event.limited:
+                    self.executor.refusals.limits_calls(event.provider, event.error)
+                else:
+                    self.executor.away.list_failed(event.provider)
             case ReadFailed():
                 self.reconcile.read_failed(event)
+                if event.limited:
+                    self.executor.refusals.limits_calls(event.provider, event.error)
             case SessionOpened():
                 self._open(event)
             case HelloRepeated():

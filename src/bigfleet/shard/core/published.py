@@ -100,6 +100,8 @@ class Published:
     stood_off: Mapping[str, str] = field(default_factory=dict)
     # Provider → why nothing is bought from it until it answers again.
     away: Mapping[str, str] = field(default_factory=dict)
+    # Provider → how it limits calls at the moment.
+    limiting: Mapping[str, str] = field(default_factory=dict)
     # Needs whose decided machines are at such a provider → provider → how many.
     barred: Mapping[NeedKey, Mapping[str, int]] = field(default_factory=dict)
     # Kinds of machines that are sold out: a shape of each, and when it is tried again.

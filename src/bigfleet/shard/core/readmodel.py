@@ -113,6 +113,7 @@ class ReadModel:
             breakers=breakers(state.breakers, state.now),
             stood_off=dict(self.executor.refusals.standoffs.reasons),
             away=self.executor.away.told(),
+            limiting=self.executor.calls.told(),
             barred=dict(self.emission.barred),
             sold_out=tuple(
                 (shape, state.breakers.until(kind))
@@ -165,6 +166,11 @@ class ReadModel:
     def operations(self) -> tuple[Operation, ...]:
         """What is being done right now."""
         return tuple(self.state.operations)
+
+    def asked_of(self, key: NeedKey) -> frozenset[str]:
+        """Providers of which something is being asked for a need."""
+        mine = (op for op in self.state.operations.of_cluster(key.cluster) if op.fingerprint == key.fingerprint)
+        return frozenset(op.machine.provider for op in mine)
 
     def profile(self, fingerprint: str, cluster: str = "") -> Profile | None:
         """The profile of this fingerprint in demand in force; without a cluster, whoever asks for it."""

@@ -294,7 +294,14 @@ class Reconcile:
         if not again:
             self._missed.pop(record.key, None)
         operation = self._state.operations.on(record.key)
-        if self._too_old(record, began) or (operation is not None and operation.stage == CALLING):
+        old = self._too_old(record, began)
+        if operation is not None and operation.stage == CALLING:
+            if old or not again or not self._executor.overtaken(operation, listed, began):
+                operation.polls += 1
+                wait = min(_REREAD_AFTER << min(operation.polls - 1, 10), self._state.config.reconcile_interval)
+                self._rereads.ask(provider, listed.id, self._state.now + wait)
+                return
+        elif old:
             self._rereads.ask(provider, listed.id, self._state.now + _REREAD_AFTER)
             return
         taken = contradicts(record, operation, listed)

@@ -143,7 +143,8 @@ class ProviderCalls:
         except NotFound:
             answer = ev.MachineRead(wanted.provider, wanted.machine, began, None)
         except (ProviderError, RecordError) as error:
-            answer = ev.ReadFailed(wanted.provider, wanted.machine, str(error))
+            limited = isinstance(error, RateLimited)
+            answer = ev.ReadFailed(wanted.provider, wanted.machine, str(error), limited)
         # What this told the core is newer than the last List; the next one must not call the machine unchanged.
         provider.index.expect_change(wanted.machine, time.monotonic_ns())
         self._poster.post(answer)
@@ -158,7 +159,7 @@ class ProviderCalls:
         except ProviderError as error:
             if isinstance(error, Malformed):
                 provider.index.reset()
-            self._poster.post(ev.ListFailed(wanted.provider, str(error)))
+            self._poster.post(ev.ListFailed(wanted.provider, str(error), isinstance(error, RateLimited)))
         finally:
             provider.listing = False
 

@@ -30,6 +30,7 @@ _KINDS = 3
 _CLUSTERS = 3
 _NONE_THERE = frozenset({UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.TOPOLOGY_UNSATISFIABLE})
 _TAKEN = frozenset({UnmetReason.FRAGMENTATION, UnmetReason.PRIORITY_STARVED, UnmetReason.PREEMPTION_EXHAUSTED})
+_WAITS = frozenset({UnmetReason.NONE, UnmetReason.AWAITING_NODE})
 _MAY_HAVE_FAILED = frozenset(
     {UnmetReason.SUPPLY_BACKED_OFF, UnmetReason.NO_MATCHING_SUPPLY, UnmetReason.PRIORITY_STARVED}
 )
@@ -47,6 +48,8 @@ class UnmetWords:
         published = self._core.published
         if verdict.satisfied:
             return "", 0
+        if published.limiting and (limits := self._limits(verdict)):
+            return limits, 0
         if verdict.reason == UnmetReason.DID_NOT_HELP:
             return self._did_not_help(verdict, profile)[0], 0
         if verdict.reason == UnmetReason.RISK_TOO_HIGH and profile is not None and isinf(profile.interruption_dollars):
@@ -73,6 +76,12 @@ class UnmetWords:
             return ""
         what = "rails are paused" if published.paused else "rails are set to dry run"
         return f"{what} ({switches.reason})" if switches.reason else what
+
+    def _limits(self, verdict: Verdict) -> str:
+        """What of it waits for its turn at a provider that limits calls."""
+        asked = self._core.read.asked_of(verdict.key) if verdict.reason in _WAITS else frozenset()
+        said = [f"provider {name}: {how}" for name, how in self._core.published.limiting.items() if name in asked]
+        return f"its machines come slowly: {'; '.join(said)}" if said else ""
 
     def not_as_offered(self, verdict: Verdict, profile: Profile | None) -> bool:
         """Whether what did not help a need is all of kinds that come as something else than is offered."""

@@ -53,6 +53,8 @@ def publish_gauges(
     fenced = published.stood_off
     metrics.publish("provider_fenced", {(each.name,): int(each.name in fenced) for each in published.providers})
     metrics.publish("provider_away", {(each.name,): int(each.name in published.away) for each in published.providers})
+    limiting = published.limiting
+    metrics.publish("provider_limits_calls", {(each.name,): int(each.name in limiting) for each in published.providers})
     if now is not None:
         since = {each.name: each.last_complete or published.started for each in published.providers}
         metrics.publish("provider_list_age_seconds", {(name,): max(0, now - at) / SECOND for name, at in since.items()})

@@ -105,6 +105,7 @@ FAMILIES: tuple[Family, ...] = (
     _gauge("provider_list_age_seconds", "Time since a provider's last good List, or since the start.", "provider"),
     _counter("stale_lists", "Lists that missed or misplaced machines which Get found where they were.", "provider"),
     _gauge("provider_away", "1 while nothing is bought from a provider because nobody can reach it.", "provider"),
+    _gauge("provider_limits_calls", "1 while a provider refuses calls because there are too many.", "provider"),
     _gauge("provider_fenced", "1 while nothing is asked of a provider because it fences this shard.", "provider"),
     _gauge("dollars_per_hour", "What providers bill: machines that have a host, and reserved ones."),
 )

@@ -138,6 +138,7 @@ class RateLimitStorm:
     at: Nanoseconds = item(_AT)
     for_: Nanoseconds = item(_FOR)
     per_second: float = item("calls it takes per second", low=0.001)
+    bare: bool = item("refuses with RESOURCE_EXHAUSTED and no reason, as other providers do", default=False)
     provider: str = item("which provider; every one when left out", default="")
 
 

@@ -187,7 +187,7 @@ class Injections:
     def _storm(self, step: do.RateLimitStorm) -> None:
         limit = RateLimit(step.per_second, max(1, int(step.per_second)), fail=True)
         for port in self._ports(step.provider):
-            begin = partial(port.begin_storm, limit)
+            begin = partial(port.begin_storm, limit, bare=step.bare)
             self._during(("storm", id(port)), step.for_, begin, port.end_storm)
 
     def _outage(self, step: do.ProviderOutage) -> None:

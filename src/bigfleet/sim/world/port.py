@@ -111,6 +111,7 @@ class ProviderPort:
         self.provider = provider
         self.out = False
         self._bucket: TokenBucket | None = None
+        self._bare = False
         self._kernel = kernel
         self._translator = translator
         self._inline = delay is None
@@ -130,8 +131,9 @@ class ProviderPort:
         began = self._now()
         self._there(lambda: self._back(answer, self._got(wanted, began)))
 
-    def begin_storm(self, limit: RateLimit) -> None:
-        """From now on calls beyond the limit are refused."""
+    def begin_storm(self, limit: RateLimit, *, bare: bool = False) -> None:
+        """From now on calls beyond the limit are refused; `bare` with a code that may mean a stock-out as well."""
+        self._bare = bare
         self._bucket = TokenBucket(limit, self._kernel.now / SECOND)
 
     def end_storm(self) -> None:
@@ -140,7 +142,8 @@ class ProviderPort:
     def _called(self, wanted: ev.CallProvider) -> ev.Event:
         problem = self._problem()
         if problem:
-            return ev.CallFailed(wanted.op, ev.Failure.UNAVAILABLE, problem)
+            failure = ev.Failure.EXHAUSTED if self._limits else ev.Failure.UNAVAILABLE
+            return ev.CallFailed(wanted.op, failure, problem)
         answer = self.provider.request(_request(wanted))
         if isinstance(answer, Acknowledge):
             return ev.CallDone(wanted.op, self._translator.machine(answer.machine))
@@ -150,7 +153,7 @@ class ProviderPort:
     def _listed(self, wanted: ev.StartList, began: int) -> ev.Event:
         problem = self._problem()
         if problem:
-            return ev.ListFailed(wanted.provider, problem)
+            return ev.ListFailed(wanted.provider, problem, self._limits)
         page: Page = self.provider.page(since=b"" if wanted.full else wanted.revision)
         records = [self._translator.machine(record) for record in page.machines]
         if self._shuffle is not None:
@@ -168,10 +171,15 @@ class ProviderPort:
     def _got(self, wanted: ev.StartRead, began: int) -> ev.Event:
         problem = self._problem()
         if problem:
-            return ev.ReadFailed(wanted.provider, wanted.machine, problem)
+            return ev.ReadFailed(wanted.provider, wanted.machine, problem, self._limits)
         record = self.provider.get(wanted.machine)
         found = None if record is None else self._translator.machine(record)
         return ev.MachineRead(wanted.provider, wanted.machine, began, found)
+
+    @property
+    def _limits(self) -> bool:
+        """Whether a problem is one of too many calls, in the provider's own word."""
+        return self._bare and not self.out
 
     def _problem(self) -> str:
         if self.out:

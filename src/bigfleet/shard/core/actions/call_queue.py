@@ -1,14 +1,15 @@
 """Provider calls: a queue and a bounded number in flight per provider, one fresh fence per attempt.
 
-A provider that stopped answering gets one probe at a time, ever less often, until it answers again: its queue waits
-instead of being used up. Knows nothing of what a call means: before one goes out its owner is asked whether it still
-should, and while the shard is halted (paused or in dry run) none does.
+What was bought is bound before more is bought. A provider that limits calls is asked at a pace (`pace`); one that
+stopped answering gets one probe at a time, ever less often, until it answers again: its queue waits instead of being
+used up. Knows nothing of what a call means: before one goes out its owner is asked whether it still should, and while
+the shard is halted (paused or in dry run) none does.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bigfleet.engine.policy import SECOND
@@ -17,6 +18,7 @@ from bigfleet.shard.core.machines.stamps import metadata_of
 from bigfleet.shard.core.state.backoff import delay
 from bigfleet.shard.core.state.enum_aliases import CALLING, CONFIGURE, DRAIN, QUEUED
 from bigfleet.shard.core.state.operations import Operation, grace_left
+from bigfleet.shard.core.state.pace import Pace
 from bigfleet.shard.core.state.state import ShardState
 
 # The shell must answer every call by its deadline; should it not, the core gives up on its own a little later.
@@ -25,27 +27,60 @@ TIMER = "operation"
 LANE_TIMER = "lane"
 # So many calls in a row without any answer from a provider make it suspect.
 SUSPECT_AFTER = 8
+# A call that takes longer than that is not waited for blindly: Get may show that the provider took it.
+SLOW = 3 * SECOND
+# One turn of so many is of whoever waits longest, or calls that are refused for ever would keep out all others. Which
+# one follows no beat: a provider that takes one call of four would else always be asked for the same.
+OLDEST_FIRST = 4
+
+
+class Waiting:
+    """Operations in the order of their turns: bindings of machines that are paid for, then drains, then the others."""
+
+    __slots__ = ("_count", "_queues", "_turns")
+
+    def __init__(self) -> None:
+        self._queues: tuple[deque[tuple[int, Operation]], ...] = (deque(), deque(), deque())
+        self._count = 0
+        self._turns = 0
+
+    def __bool__(self) -> bool:
+        return any(self._queues)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (operation for queue in self._queues for _, operation in queue)
+
+    def append(self, operation: Operation) -> None:
+        self._count += 1
+        rank = 0 if operation.call == CONFIGURE else 1 if operation.call == DRAIN else 2
+        self._queues[rank].append((self._count, operation))
+
+    def take(self) -> Operation:
+        self._turns += 1
+        queues = [queue for queue in self._queues if queue]
+        oldest = (self._turns * 2654435761 >> 16) % OLDEST_FIRST == 0
+        queue = min(queues, key=lambda each: each[0][0]) if oldest else queues[0]
+        return queue.popleft()[1]
 
 
 @dataclass(slots=True)
 class Lane:
     """One provider's queue."""
 
-    waiting: deque[Operation] = field(default_factory=deque)
+    waiting: Waiting = field(default_factory=Waiting)
     inflight: int = 0
     silent: int = 0
-    # Times in a row that the provider asked for fewer calls.
-    slowed: int = 0
+    pace: Pace = field(default_factory=Pace)
+    # While it is suspect.
     not_before: int = 0
 
     @property
     def suspect(self) -> bool:
         return self.silent >= SUSPECT_AFTER
 
-    @property
-    def careful(self) -> bool:
-        """One call at a time, with pauses."""
-        return self.slowed > 0 or self.suspect
+    def ready_at(self, now: int) -> int:
+        """When the next call may go out."""
+        return max(self.not_before if self.suspect else 0, self.pace.ready_at(now))
 
 
 class Calls:
@@ -76,17 +111,20 @@ class Calls:
 
     def dispatch(self) -> None:
         """Send what the limits allow."""
+        now = self._state.now
         for provider, lane in self._lanes.items():
-            if self._stopped(provider):
+            if not lane.waiting or self._stopped(provider):
                 continue
-            if not lane.waiting or (lane.careful and self._state.now < lane.not_before):
-                continue
-            limit = 1 if lane.careful else self._state.config.execute_concurrency
+            limit = 1 if lane.suspect else self._state.config.execute_concurrency
             while lane.waiting and lane.inflight < limit:
-                operation = lane.waiting.popleft()
+                if (at := lane.ready_at(now)) > now:
+                    self._state.timers.arm(LANE_TIMER, provider, at)
+                    break
+                operation = lane.waiting.take()
                 # An operation that was called off stays in the queue until its turn.
                 if operation.stage == QUEUED and self._still_valid(operation):
                     lane.inflight += 1
+                    lane.pace.sent_at = now
                     self._send(operation)
 
     def answered(self, number: int) -> Operation | None:
@@ -105,35 +143,38 @@ class Calls:
             return
         lane.silent = 0 if alive else lane.silent + 1
         if lane.suspect:
-            self._pause(provider, lane, lane.silent - SUSPECT_AFTER + 1)
-        elif not lane.slowed:
-            self._state.timers.cancel(LANE_TIMER, provider)
+            config, times = self._state.config, lane.silent - SUSPECT_AFTER + 1
+            lane.not_before = self._state.now + delay(config.retry_delay, config.retry_delay_max, times, provider)
+            self._state.timers.arm(LANE_TIMER, provider, lane.not_before)
 
-    def slow_down(self, provider: str) -> None:
-        """The provider wants fewer calls: one at a time, ever less often, until one is taken."""
-        lane = self._lanes[provider]
-        if self._state.now >= lane.not_before:
-            # What was under way when it said so is of the same wave.
-            lane.slowed += 1
-            self._pause(provider, lane, lane.slowed)
+    def slow_down(self, operation: Operation) -> None:
+        """The provider wants fewer calls."""
+        pace = self._lanes[operation.machine.provider].pace
+        pace.refused(operation.sent, self._state.now, self._state.config.retry_delay_max)
 
-    def taken(self, provider: str) -> None:
-        """A call was taken: there is no limit at the moment."""
-        lane = self._lanes[provider]
-        if lane.slowed:
-            lane.slowed = 0
-            if not lane.suspect:
-                self._state.timers.cancel(LANE_TIMER, provider)
+    def taken(self, operation: Operation) -> None:
+        """The provider took a call."""
+        pace = self._lanes[operation.machine.provider].pace
+        pace.taken(operation.sent, self._state.config.retry_delay_max)
+
+    def paced(self, provider: str) -> bool:
+        """Whether the provider refuses calls for their number at the moment."""
+        return provider in self._lanes and self._lanes[provider].pace.limited(self._state.now)
+
+    def told(self) -> dict[str, str]:
+        """Whoever limits calls, in words."""
+        return {
+            provider: "it limits calls; it is asked once in "
+            f"{lane.pace.interval / SECOND:.1f} s, what is refused is asked again, and "
+            f"{sum(1 for each in lane.waiting if each.stage == QUEUED)} calls wait for their turn"
+            for provider, lane in sorted(self._lanes.items())
+            if lane.pace.limited(self._state.now)
+        }
 
     def answers(self, provider: str) -> None:
         """Something else than a call was answered."""
         if provider in self._lanes and self._lanes[provider].silent:
             self.heard(provider, alive=True)
-
-    def _pause(self, provider: str, lane: Lane, times: int) -> None:
-        config = self._state.config
-        lane.not_before = self._state.now + delay(config.retry_delay, config.retry_delay_max, times, provider)
-        self._state.timers.arm(LANE_TIMER, provider, lane.not_before)
 
     def suspect(self, provider: str) -> bool:
         return provider in self._lanes and self._lanes[provider].suspect
@@ -155,6 +196,9 @@ class Calls:
     def _send(self, operation: Operation) -> None:
         state = self._state
         operation.to(CALLING)
+        operation.sent = state.now
+        if not operation.attempts:
+            operation.asked = state.now
         operation.attempts += 1
         self._last += 1
         operation.number = self._last
@@ -177,7 +221,17 @@ class Calls:
                 grace_seconds=grace,
             )
         )
-        state.timers.arm(TIMER, operation.machine.key, deadline + WATCHDOG_SLACK)
+        given_up = deadline + WATCHDOG_SLACK
+        look = state.now + SLOW if state.config.transition_poll_interval else given_up
+        state.timers.arm(TIMER, operation.machine.key, min(given_up, look))
+
+    def only_slow(self, operation: Operation) -> bool:
+        """Whether a call in flight still has time; if so it is looked at again when that is over."""
+        given_up = operation.sent + self._state.config.execute_timeout + WATCHDOG_SLACK
+        if self._state.now >= given_up:
+            return False
+        self._state.timers.arm(TIMER, operation.machine.key, given_up)
+        return True
 
     def _lane(self, operation: Operation) -> Lane:
         provider = operation.machine.shape.provider

@@ -187,7 +187,7 @@ class Executor:
         record, listed = operation.machine, event.record
         self.calls.heard(record.shape.provider, alive=True)
         self.away.heard(record.shape.provider)
-        self.calls.taken(record.shape.provider)
+        self.refusals.taken(operation)
         self.refusals.standoffs.accepted(record.key)
         self._state.answered[record.key] = self._state.now
         flaw = flaw_of(listed, record.shape)
@@ -228,14 +228,29 @@ class Executor:
             return True
         if listed.state != before:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
+            unheard = operation.ambiguous and operation.stage != AWAITING
             self._as_offered.arriving(operation)
             if self._advance(operation, listed):
+                if unheard:
+                    # The provider took a call that it did not answer.
+                    self.calls.answers(operation.machine.provider)
                 return True
         if listed.state == before:
             self.endings.undone(operation, f"undone by the provider: {_seen(listed)}")
         else:
             self.endings.finish(operation, Outcome.STALE, f"{operation.call}: the provider shows {_seen(listed)}")
         return False
+
+    def overtaken(self, operation: Operation, listed: ListedMachine, began: int) -> bool:
+        """Whether a Get shows that the provider took the call in flight; if so its answer is not waited for."""
+        _, during, after = PASSAGES[operation.call]
+        mine = operation.call != CONFIGURE or listed.cluster == operation.cluster
+        if began <= operation.sent or listed.state not in (during, after) or not mine:
+            return False
+        self.calls.abandon(operation)
+        self.calls.heard(operation.machine.provider, alive=True)
+        self._state.answered[operation.machine.key] = began
+        return True
 
     def unseen(self, machine: str) -> None:
         """The visibility window of a machine is over."""
@@ -260,6 +275,8 @@ class Executor:
         if operation is None:
             return
         match operation.stage:
+            case Stage.CALLING if self.calls.only_slow(operation):
+                self._rereads.ask(operation.machine.provider, operation.machine.id, self._state.now)
             case Stage.CALLING:
                 self.calls.abandon(operation)
                 self.failed_calls.judge(operation, Failure.DEADLINE, "no answer")

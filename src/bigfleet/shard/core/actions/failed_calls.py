@@ -23,7 +23,10 @@ from bigfleet.shard.core.state.state import ShardState
 # Nobody answered, and the call may have been applied; or it cannot have been, because there was no connection.
 _AMBIGUOUS: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE, Failure.BUSY})
 _UNHEARD: Final = _AMBIGUOUS | {Failure.UNREACHED}
-_RETRIED: Final = _UNHEARD | {Failure.EXHAUSTED, Failure.THROTTLED}
+_REFUSED: Final = frozenset({Failure.EXHAUSTED, Failure.THROTTLED})
+# A limit on calls is no excuse for what is refused so many times as often as anything else may fail.
+_OFTEN: Final = 4
+_RETRIED: Final = _UNHEARD | _REFUSED
 
 
 class FailedCalls:
@@ -74,7 +77,15 @@ class FailedCalls:
             self.cannot_delete.add(record.provider)
             endings.back(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
         elif failure in _RETRIED and self._may_retry(operation, failure):
-            self._retry_later(operation)
+            if self._limited(operation, failure):
+                # The pace of the provider's queue is wait enough.
+                if operation.attempts == 1:
+                    said = f"{operation.call} refused, the provider limits calls: asked again in its turn ({error})"
+                    self._state.stories.tell(record.key, self._state.now, said)
+                operation.to(Stage.RETRYING)
+                self._calls.enqueue(operation)
+            else:
+                self._retry_later(operation)
         else:
             outcome = Outcome.TIMED_OUT if failure == Failure.DEADLINE else Outcome.PROVIDER_ERROR
             endings.fail(operation, outcome, error)
@@ -89,8 +100,16 @@ class FailedCalls:
         """A provider that is away or limits calls does not use up an operation's attempts, only its time."""
         if operation.attempts < self._state.config.execute_attempts:
             return True
-        waits = failure == Failure.THROTTLED or self._calls.suspect(operation.machine.provider)
-        return waits and self._state.now - operation.began < time_allowed(operation, self._state)
+        allowed = time_allowed(operation, self._state)
+        if self._limited(operation, failure):
+            # Turns are rare: what was tried a few times in all that time only waited.
+            few = operation.attempts < _OFTEN * self._state.config.execute_attempts
+            return few or self._state.now - operation.asked < allowed
+        return self._calls.suspect(operation.machine.provider) and self._state.now - operation.began < allowed
+
+    def _limited(self, operation: Operation, failure: Failure) -> bool:
+        """Whether the call was refused because there were too many."""
+        return failure in _REFUSED and self._calls.paced(operation.machine.provider)
 
 
 def time_allowed(operation: Operation, state: ShardState) -> int:

@@ -1,4 +1,4 @@
-"""What follows from refused calls that say more about the provider than about the machine: stock-outs and fences.
+"""What follows from calls that say more about the provider than about the machine: stock-outs, limits and fences.
 
 Tells the executor how to end or delay the operations concerned; keeps the breakers and the stand-offs. A refusal that
 concerns only its machine is the executor's.
@@ -51,45 +51,67 @@ class Refusals:
         if failure == Failure.FENCED:
             self._fenced(operation, error)
             return True
-        if failure == Failure.THROTTLED:
-            self._calls.slow_down(record.provider)
-            return False
-        if failure == Failure.EXHAUSTED and operation.call != CREATE:
-            self._calls.slow_down(record.provider)
+        if failure == Failure.THROTTLED or (failure == Failure.EXHAUSTED and operation.call != CREATE):
+            # Nothing is bought by it, so nothing can be sold out.
+            self.stockouts.refused_other(record.provider, operation.sent, self._state.now)
+            self._calls.slow_down(operation)
+            self.limits_calls(record.provider, error)
             return False
         if operation.call != CREATE:
             return False
         if failure == Failure.SOLD_OUT:
-            self._sold_out(kind_of(record.shape), error, operation)
+            self._sold_out(kind_of(record.shape), error, operation, said=True)
             return True
         if failure not in (Failure.EXHAUSTED, Failure.BUSY):
             return False
-        match self.stockouts.refused(record.shape, record.key, self._state.now):
+        match self.stockouts.refused(record.shape, record.key, operation.sent, self._state.now):
             case Meaning.SOLD_OUT:
                 self._sold_out(kind_of(record.shape), error, operation)
                 return True
             case Meaning.THROTTLED:
-                self._calls.slow_down(record.provider)
+                self._calls.slow_down(operation)
+                self.limits_calls(record.provider, error)
+            case Meaning.UNPROVED:
+                self._calls.slow_down(operation)
             case Meaning.PROBE:
                 self._rereads.ask(record.provider, record.id, self._state.now)
             case Meaning.UNCLEAR:
                 pass
         return False
 
+    def taken(self, operation: Operation) -> None:
+        """The provider took a call."""
+        record, now = operation.machine, self._state.now
+        self._calls.taken(operation)
+        if self.stockouts.taken(record.shape, operation.sent, now, purchase=operation.call == CREATE):
+            self.limits_calls(record.provider, "purchases are refused and taken by turns")
+
+    def limits_calls(self, provider: str, error: str) -> None:
+        """It is proved that a provider limits calls: for a while that is what its refusals mean."""
+        state = self._state
+        begins = not self.stockouts.limited(provider, state.now)
+        for kind in self.stockouts.limits(provider, state.now):
+            state.breakers.succeeded(kind)
+            state.ask_for_cycle()
+        if begins:
+            state.turn.log(
+                Level.WARNING, "a provider limits calls; it is asked more slowly", provider=provider, err=error
+            )
+
     def answered(self, provider: str) -> None:
         """The provider answered a List or a Get: it is there, whatever it says to purchases."""
         kind = self.stockouts.worked(provider, self._state.now)
         if kind is not None:
             waiting = [op for op in self._state.operations if op.call == CREATE and kind_of(op.machine.shape) == kind]
-            refused = [op for op in waiting if op.stage == Stage.RETRYING]
+            refused = [op for op in waiting if _was_refused(op)]
             if refused:
                 self._calls.answers(provider)
                 self._sold_out(kind, refused[0].error, refused[0])
 
-    def _sold_out(self, kind: Kind, error: str, first: Operation) -> None:
+    def _sold_out(self, kind: Kind, error: str, first: Operation, *, said: bool = False) -> None:
         """No purchase of the kind for a while; those that wait to be tried again are given up, for the next best."""
         state = self._state
-        self.stockouts.sold_out(first.machine.shape)
+        self.stockouts.sold_out(first.machine.shape, state.now, said=said)
         until = state.breakers.failed(kind, state.now, error)
         state.turn.log(
             Level.WARNING,
@@ -102,7 +124,7 @@ class Refusals:
         )
         for operation in list(state.operations):
             mine = operation.call == CREATE and kind_of(operation.machine.shape) == kind
-            if operation is first or (mine and operation.stage == Stage.RETRYING):
+            if operation is first or (mine and _was_refused(operation)):
                 self._back(operation, Outcome.SOLD_OUT, f"{CREATE}: sold out: {operation.error or error}")
 
     # ----------------------------------------------------------------------------------------------------------- fences
@@ -146,3 +168,8 @@ class Refusals:
             state.turn.log(Level.WARNING, "acting again on a provider that fenced this shard", provider=provider)
             unasked.let_go(state, provider)
         state.ask_for_cycle()
+
+
+def _was_refused(operation: Operation) -> bool:
+    """Whether it waits to be asked again."""
+    return operation.stage == Stage.RETRYING or (operation.stage == Stage.QUEUED and operation.attempts > 0)

@@ -90,6 +90,9 @@ class Operation(Struct, eq=False):
     stage: Stage = Stage.NEW
     number: int = 0
     attempts: int = 0
+    # When the current call went out for the first and for the last time.
+    asked: int = 0
+    sent: int = 0
     # A call went out whose end we do not know: the provider may have moved on without telling.
     ambiguous: bool = False
     error: str = ""
