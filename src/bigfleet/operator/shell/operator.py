@@ -83,7 +83,7 @@ class Operator:
             levels_every=int(settings.fill_seconds * op.SECOND),
             firm_last=settings.spares_firm_nodes,
             old_after=int(settings.old_seconds * op.SECOND),
-            reserves=settings.reserve_new_nodes,
+            reserves=settings.reserves,
         )
         self._session: Session | None = None
         self._stream = ShardStream(settings.tls, insecure=settings.insecure, hear=self._tell, read=self._read)
@@ -91,7 +91,7 @@ class Operator:
         self._marks = NodeMarks(
             client, self._view.nodes, cordon_closing=settings.cordon_closing, levels=settings.fill_levels
         )
-        self._reservations = Reservations(client, self._view.key_of_uid)
+        self._reservations = Reservations(client, self._view.key_of_uid, metrics, self._may_reserve)
         self._evictions = Evictions(client, self._view, metrics, self._eviction_ended)
         self._hints = Hints(client)
         self._upcoming = UpcomingNodes(
@@ -166,6 +166,8 @@ class Operator:
         ]
         settings = self._settings
         capabilities = {*OPERATOR_CAPABILITIES, *((PLACEMENT,) if settings.placement else ())}
+        if settings.reserves:
+            self._reservations.begin()
         self._look()
         self._session = Session(
             SessionSettings(
@@ -288,6 +290,10 @@ class Operator:
         if whom := self._mirror.keep_for(expected):
             log.debug("new node kept", node=name, kept_for=whom)
             self._marks.keep(name, whom)
+
+    def _may_reserve(self, may: bool) -> None:
+        self._mirror.reserve(may)
+        self._dirty.set()
 
     def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
         if frame.state == provider_pb2.MACHINE_STATE_CONFIGURING:
