@@ -76,7 +76,7 @@ def wanted(scene: Scene) -> str:
 
 
 def registers(scene: Scene) -> None:
-    """The machine that was bought becomes a node, which is not ready before the test says so."""
+    """The machine that was bought becomes a node, which boots for a while as a real one does."""
     scene.shard.has_node("m-1", CONFIGURING, resources={"resources": ROOM})
     wait_until(lambda: "un-m-1" in scene.upcoming(), what="the operator knows of the machine")
     node = {
@@ -85,6 +85,7 @@ def registers(scene: Scene) -> None:
         "metadata": {
             "name": "m-1",
             "labels": {"bigfleet.lucy.sh/machine-id": "m-1", "kubernetes.io/hostname": "m-1"},
+            "annotations": {"kwok.x-k8s.io/node": "fake", "simnode/boots-for": "10s"},
         },
         "status": {
             "allocatable": ROOM,
@@ -98,8 +99,6 @@ def registers(scene: Scene) -> None:
 
 def becomes_ready(scene: Scene) -> None:
     scene.shard.has_node("m-1")
-    fake = {"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}}
-    assert scene.cluster.ask("PATCH", "/api/v1/nodes/m-1", fake, kind=MERGE)[0] == 200
     wait_until(lambda: ready(scene), what="m-1 is ready")
 
 
@@ -134,12 +133,15 @@ def test_those_a_new_node_is_reserved_for_are_bound_there_and_others_when_it_ope
     assert after["spec"].pop("tolerations") == [*before["spec"].pop("tolerations"), toleration]
     assert after["spec"] == before["spec"], "nothing else was changed"
     assert kept(scene) == [{"key": KEPT, "value": "m-1", "effect": "NoSchedule"}]
-    riders = [each["metadata"]["name"] for each in pods_of(scene, "plain") if ours(each)]
-    assert len(riders) == 3, "whoever rides along by plan comes with it"
+
+    def riders() -> set[str]:
+        return {each["metadata"]["name"] for each in pods_of(scene, "plain") if ours(each)}
+
+    wait_until(lambda: len(riders()) == 3, what="whoever rides along by plan may come with it")
     becomes_ready(scene)
     wait_running(scene.cluster, 1, app="alone")
     wait_until(lambda: len(scene.pods_on("m-1")) == 4, what="the node is full")
-    assert set(scene.pods_on("m-1")) == {name, *riders}, "the one it was not reserved for did not come in between"
+    assert set(scene.pods_on("m-1")) == {name, *riders()}, "the one it was not reserved for did not come in between"
     wait_until(lambda: not kept(scene), what="the node is open to all")
 
 
