@@ -145,17 +145,22 @@ def test_those_a_new_node_is_reserved_for_are_bound_there_and_others_when_it_ope
     wait_until(lambda: not kept(scene), what="the node is open to all")
 
 
-def test_a_pod_nobody_reserved_for_waits_until_the_taint_goes_and_no_longer(scene: Scene) -> None:
-    """The one it is for never comes (its scheduler is another, and absent): half a minute, and the node is for all."""
-    alone = deployment("alone", 1, {"cpu": "1"}, schedulerName="absent")
+def reserved_in_vain(scene: Scene) -> None:
+    """A node registers for a pod that never comes (its claim of a volume is not there, which only the scheduler minds),
+    and four pods that nobody asks a machine for would take its room."""
+    lost = {"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}
+    alone = deployment("alone", 1, {"cpu": "1"}, volumes=[lost])
     alone["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
     scene.cluster.apply(alone)
     asked_for(scene, "alone", 1)
     scene.shard.wait_for("rollup", lambda rollup: sum(need.stranded for need in rollup.needs) == 1)
     registers(scene)
-    # Nobody asks a machine for these, but they may take the room.
     scene.cluster.apply(deployment("plain", 4, {"cpu": "1"}))
     wait_until(lambda: ours(pods_of(scene, "alone")[0]), what="the pod may come before others")
+
+
+def test_a_pod_nobody_reserved_for_waits_until_the_taint_goes_and_no_longer(scene: Scene) -> None:
+    reserved_in_vain(scene)
     becomes_ready(scene)
     began = time.monotonic()
     while kept(scene) and time.monotonic() - began < 20:
@@ -168,14 +173,7 @@ def test_a_pod_nobody_reserved_for_waits_until_the_taint_goes_and_no_longer(scen
 
 
 def test_an_operator_that_starts_again_opens_a_reserved_node_in_time(scene: Scene) -> None:
-    alone = deployment("alone", 1, {"cpu": "1"}, schedulerName="absent")
-    alone["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
-    scene.cluster.apply(alone)
-    asked_for(scene, "alone", 1)
-    scene.shard.wait_for("rollup", lambda rollup: sum(need.stranded for need in rollup.needs) == 1)
-    registers(scene)
-    scene.cluster.apply(deployment("plain", 4, {"cpu": "1"}))
-    wait_until(lambda: ours(pods_of(scene, "alone")[0]), what="the pod may come before others")
+    reserved_in_vain(scene)
     scene.operator.kill()
     becomes_ready(scene)
     assert kept(scene)

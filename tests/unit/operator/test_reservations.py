@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from bigfleet.model.names import KEPT_TAINT
 from bigfleet.operator.kube.client import ApiError, Client
+from bigfleet.operator.kube.objects import Pod
 from bigfleet.operator.shell import reservations
 from bigfleet.operator.shell.metrics import OperatorMetrics
 from bigfleet.operator.shell.reservations import Reservations
@@ -246,3 +248,25 @@ def test_somebodys_admission_that_forbids_one_pod_is_no_missing_right() -> None:
     assert seat.may == []
     assert api.pods["web"]["spec"]["tolerations"] == [THEIRS, ours("m-1")]
     assert api.asked.count("guarded") == 1
+
+
+def test_a_pod_is_not_asked_again_for_what_it_shows() -> None:
+    """After a restart, or when a plan changes and changes back: tolerations would pile up on it."""
+    api = Api(web=pod("u", THEIRS))
+    first, second = Desk(api), Desk(api)
+
+    async def before(desk: Reservations) -> None:
+        desk.show([("m-1", ("u",))])
+        await first.rest()
+        desk.seen("shop/web", msgspec.convert(api.pods["web"], Pod))
+        desk.show([])
+        desk.show([("m-1", ("u",))])
+
+    async def after(desk: Reservations) -> None:
+        desk.seen("shop/web", msgspec.convert(api.pods["web"], Pod))
+        desk.show([("m-1", ("u",)), ("m-2", ("u",))])
+
+    first.play(before)
+    assert api.pods["web"]["spec"]["tolerations"] == [THEIRS, ours("m-1")]
+    second.play(after)
+    assert api.pods["web"]["spec"]["tolerations"] == [THEIRS, ours("m-1"), ours("m-2")]

@@ -27,7 +27,7 @@ from bigfleet.operator.core.mirror.mirror import Findings, Mirror
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
 from bigfleet.operator.kube.client import Client
-from bigfleet.operator.kube.listwatch import ListWatch
+from bigfleet.operator.kube.listwatch import ListWatch, key_of
 from bigfleet.operator.kube.notices import Notices
 from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
 from bigfleet.operator.reading.overhead import Overhead
@@ -324,9 +324,11 @@ class Operator:
 
     def _pod_seen(self, pod: Pod) -> None:
         self._view.pod_seen(pod)
+        self._reservations.seen(key_of(pod), pod)
 
     def _pod_gone(self, key: str) -> None:
         self._view.pod_gone(key)
+        self._reservations.gone(key)
         self._evictions.changed()
 
     # -------------------------------------------------------------------------------------------------------- the shard

@@ -20,6 +20,7 @@ from bigfleet.model.resources import ResourceError, Resources
 from bigfleet.model.taint import Taint
 from bigfleet.operator.core.mirror.facts import NodeSeen
 from bigfleet.operator.kube.client import JSON_PATCH, ApiError, Client
+from bigfleet.operator.kube.objects import Pod
 from bigfleet.operator.kube.worklist import Worklist
 from bigfleet.operator.reading.amounts import parse
 from bigfleet.operator.shell.metrics import OperatorMetrics
@@ -66,6 +67,8 @@ class Reservations:
         # What pods should tolerate, and what they were asked to: by uid, the nodes.
         self._wanted: dict[str, set[str]] = {}
         self._asked: dict[str, set[str]] = {}
+        # What pods show that they tolerate: by namespace and name, the values of our taints.
+        self._shown: dict[str, set[str]] = {}
         self._allowed = True
         self._forbidden = False
         self.work = Worklist("reserve", self._do, at_once=16)
@@ -73,6 +76,15 @@ class Reservations:
     def begin(self) -> None:
         """Ask whether we may, and keep asking."""
         self.work.add(_RIGHT)
+
+    def seen(self, key: str, pod: Pod) -> None:
+        if values := {each.value for each in pod.spec.tolerations if each.key == KEPT_TAINT}:
+            self._shown[key] = values
+        else:
+            self.gone(key)
+
+    def gone(self, key: str) -> None:
+        self._shown.pop(key, None)
 
     def show(self, reserved: Iterable[tuple[str, tuple[str, ...]]]) -> None:
         """These nodes are reserved now, for these pods; what was asked for is never taken back."""
@@ -95,9 +107,14 @@ class Reservations:
     # ----------------------------------------------------------------------------------------------------------- a pod
 
     async def _reserve(self, uid: str) -> None:
-        missing = sorted(self._wanted.get(uid, set()) - self._asked.get(uid, set()))
         key = self._key_of(uid)
-        if not missing or key is None or not self._allowed:
+        if key is None or not self._allowed:
+            return
+        # An earlier life, or an earlier plan, may have asked it already.
+        shown = self._shown.get(key, set())
+        wanted = self._wanted.get(uid, set()) - self._asked.get(uid, set())
+        missing = sorted(node for node in wanted if kept_value(node) not in shown)
+        if not missing:
             return
         namespace, _, name = key.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
