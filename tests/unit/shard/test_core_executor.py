@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -379,3 +380,22 @@ def test_a_provider_that_is_away_is_probed_and_its_queue_waits() -> None:
     world.run(90)
     assert len(world.provider.configured("c")) == 20
     assert world.outcomes() == {"success": 20}
+
+
+def test_a_failed_configure_is_told_without_the_user_data_its_provider_quotes() -> None:
+    """At once, and in every List after it, when nobody knows the user data any more."""
+    world = World()
+    world.provider.add("i0")
+    world.provider.work[CallKind.CONFIGURE] = 1000.0
+    asking(world, 1)
+    world.run(15)
+    quoted = base64.b64encode(world.provider.calls[-1].blob).decode()
+    world.provider.breaks("i0", f"cloud-init: exit 1 in {quoted}")
+    world.run(120)
+    record = world.core.state.fleet.machines["i0"]
+    assert record.state == S.FAILED and record.error.startswith("cloud-init: exit 1 in ")
+    assert quoted not in record.error
+    assert world.outcomes() == {"provider_error": 1}
+    world.provider.breaks("i0", "host broke")
+    world.run(120)
+    assert record.error == "host broke"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bigfleet.model.machine import CallKind
 from bigfleet.shard.contract import events as ev
-from tests.strategies.shard_world import ALL, OLD, S, World, cpu, test_config
+from tests.strategies.shard_world import ALL, OLD, USER_DATA, S, World, cpu, test_config
 
 
 def test_idle_machines_are_bound_with_one_bootstrap_request_each() -> None:
@@ -82,7 +82,7 @@ def test_configure_carries_user_data_and_the_stamp_of_the_need() -> None:
     world.run(15)
     call = next(call for call in world.provider.calls if call.kind == CallKind.CONFIGURE)
     metadata = dict(call.metadata)
-    assert call.blob == b"blob" and call.cluster == "c"
+    assert call.blob == USER_DATA and call.cluster == "c"
     assert metadata["bigfleet.lucy.sh/assigned-priority"] == "700"
     assert metadata["bigfleet.lucy.sh/assigned-interruption-penalty-dollars"] == "4"
     assert metadata["bigfleet.lucy.sh/assigned-need-fingerprint"] == line.profile.fingerprint

@@ -8,16 +8,15 @@ constraint set and class. Numbers handed out here never decide anything: every o
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.batches import Shape
 from bigfleet.engine.catalog.classes import ABSENT, HOSTNAME, Classes
+from bigfleet.engine.catalog.live_keys import LiveKeys
 from bigfleet.engine.catalog.matching import Matching, Numbered
 from bigfleet.engine.catalog.odd import OddVectors
 from bigfleet.engine.catalog.precedence import Precedence, codes_of
@@ -83,7 +82,7 @@ class Domains(View):
 
 _DOLLARS = np.array([bucket_dollars(bucket) for bucket in BUCKETS])
 _TOLD = tuple(map(attrgetter, ("priority", "interruption_bucket", "reclamation_bucket", "interruption_microdollars")))
-_same, _spread, _requirements = attrgetter("same"), attrgetter("spread"), attrgetter("requirements")
+_same, _spread = attrgetter("same"), attrgetter("spread")
 
 
 class Catalog:
@@ -97,11 +96,7 @@ class Catalog:
         self.published: set[str] = set(ORDINARY)
         self.odd = OddVectors()
         self.amounts: dict[tuple[int, ...], Resources] = {}
-        self.keys: list[str] = []
-        self._stale_keys = False
-        self._names: list[str] | None = []
-        self._key_refs: dict[str, int] = {}
-        self._named_refs: dict[str, int] = {}
+        self.live_keys = LiveKeys()
         self.offers: list[tuple[str, str, str, int]] = []
         self._offer_index: dict[tuple[str, str, str, int], int] = {}
         self.shapes: list[Shape] = []
@@ -168,68 +163,28 @@ class Catalog:
         """A catalog that knows these resources and what live demand names, and nothing else."""
         fresh = Catalog()
         fresh.intern_resources(resources)
-        fresh.keys, fresh._stale_keys, fresh._names = self.keys, self._stale_keys, self._names
-        fresh._key_refs, fresh._named_refs = self._key_refs, self._named_refs
+        fresh.live_keys = self.live_keys
         fresh.classes = _empty_classes(fresh.width, max(1, len(fresh.keys)))
         return fresh
 
     # ---- live keys -------------------------------------------------------------------------------------------------
 
+    @property
+    def keys(self) -> list[str]:
+        """The label keys that classes are derived by."""
+        return self.live_keys.keys
+
     def live(self, came: Iterable[int], left: Iterable[int] = ()) -> None:
         """Counts profiles in and out of the demand in force."""
-        keys: Counter[str] = Counter()
-        named: Counter[str] = Counter()
-        for numbers, count in ((came, Counter.update), (left, Counter.subtract)):
-            profiles = list(map(self.profiles.__getitem__, numbers))
-            asked = list(chain.from_iterable(map(_requirements, profiles)))
-            count(keys, Counter(map(itemgetter(0), asked)))
-            count(keys, Counter(map(itemgetter(0), chain.from_iterable(map(_spread, profiles)))))
-            if HOSTNAME_LABEL in keys:
-                count(named, (value for each in asked if each.key == HOSTNAME_LABEL for value in each.values))
-        # A host is nobody's class.
-        del keys[HOSTNAME_LABEL]
-        self._count(self._key_refs, keys)
-        self._count(self._named_refs, named)
-
-    def _count(self, refs: dict[str, int], change: Counter[str]) -> None:
-        for key, more in change.items():
-            if more:
-                left = refs.get(key, 0) + more
-                if left == 0 or key not in refs:
-                    self._stale_keys, self._names = True, None
-                if left:
-                    refs[key] = left
-                else:
-                    refs.pop(key, None)
+        self.live_keys.count(map(self.profiles.__getitem__, came), map(self.profiles.__getitem__, left))
 
     def validate_keys(self, profiles: list[int]) -> None:
         """Keys and names are counted by the profiles in force."""
-        counted, twin = (self._key_refs, self._named_refs), Catalog()
-        twin.profiles = self.profiles
-        twin.live(profiles)
-        assert counted == (twin._key_refs, twin._named_refs), f"live keys are counted {counted}, not by their profiles"
-        assert self.keys == sorted(self._key_refs), f"classes know {self.keys}, rows name {sorted(self._key_refs)}"
-
-    @property
-    def live_keys(self) -> list[str]:
-        return sorted(self._key_refs)
-
-    @property
-    def named_ids(self) -> list[str]:
-        """Ids that live demand names; the same list as long as they are the same."""
-        if self._names is None:
-            self._names = sorted(self._named_refs)
-        return self._names
-
-    def keys_are_current(self) -> bool:
-        if self._stale_keys:
-            self._stale_keys = self.keys != self.live_keys
-        return not self._stale_keys
+        self.live_keys.validate(map(self.profiles.__getitem__, profiles))
 
     def rekey(self) -> None:
         """Derives classes for the keys live now; every machine must then be placed anew."""
-        self.keys = self.live_keys
-        self._stale_keys = False
+        self.live_keys.renew()
         self._class_index, self._class_shape = {}, []
         self._domain_index, self.domain_texts, self._domain_ranked = {}, [], 0
         self.domains = _empty_domains(self.width)

@@ -14,6 +14,7 @@ from bigfleet.engine.catalog.classes import HOSTNAME
 from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.counted.book import HOST, Portions, Turns, Universes, made_with
 from bigfleet.engine.counted.kinds import device_columns
+from bigfleet.engine.decide.order import in_order
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rows import GANG, PLAIN, SPREAD
 from bigfleet.engine.kernels.jit import I4, I8, inner, kernel
@@ -75,8 +76,7 @@ def find_lacking(w: World, clusters: int) -> Lacking | None:
     list_lacking(w, which, found, out)
     entries, portions = out.tolist()
     found = found[:entries]
-    keys = (w.e.seq[found], w.c.rank[w.e.cluster[found]], w.e.arrival[found], w.p.precedence[w.e.prof[found]])
-    return Lacking(found[np.lexsort(keys)], which, portions)
+    return Lacking(found[in_order(w, found)], which, portions)
 
 
 @kernel

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from bigfleet.engine.decide.credit import anything, take
 from bigfleet.engine.decide.world import CELLS_USED, LISTS_USED, World
-from bigfleet.engine.fleet.cells import IDLE, OWNER_IDLE, OWNER_SPECULATIVE
+from bigfleet.engine.fleet.cells import FIRST_UNIT, IDLE, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.kernels.jit import I8M, inner
 from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
-_TOUCHED = 0
+# Places in `Free.meta`: constraint sets that have a list, a spread row stopped on its way, and how many stay short.
+_TOUCHED, SPREADING, SHORTS = 0, 1, 2
+
+
+@inner
+def reset_free(w: World) -> None:
+    """Nothing free is claimed and no list of free cells exists at the beginning of a pass."""
+    for owner in range(FIRST_UNIT):
+        for k in range(w.owners.start[owner], w.owners.start[owner] + w.owners.used[owner]):
+            w.cells.taken[w.held.data[k]] = 0
+    for i in range(w.free.meta[_TOUCHED]):
+        con = w.free.cons[i]
+        w.free.idle[con] = -1
+        for bucket in range(w.free.speculative.shape[1]):
+            w.free.speculative[con, bucket] = -1
+    for bucket in range(len(w.free.ready)):
+        w.free.ready[bucket] = 0
+    w.free.meta[_TOUCHED] = 0
+    w.free.meta[SPREADING] = 0
+    w.free.meta[SHORTS] = 0
 
 
 @inner

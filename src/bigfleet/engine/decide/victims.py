@@ -13,6 +13,7 @@ from bigfleet.engine.decide.credit import fits, useful
 from bigfleet.engine.decide.world import LOG_USED, World
 from bigfleet.engine.fleet.cells import CONFIGURED
 from bigfleet.engine.fleet.members import order_members
+from bigfleet.engine.kernels.columns import grown
 from bigfleet.engine.kernels.ids import id_less
 from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, U1, inner, kernel
 from bigfleet.engine.kernels.pool import Pool
@@ -63,6 +64,14 @@ class Ranked(View):
     block: I4
     heap: I4
     meta: I8
+
+
+def more_takes(v: Victims, size: int) -> Victims:
+    """The same with room for so many takes."""
+    return v._replace(
+        take_entry=grown(v.take_entry, size), take_block=grown(v.take_block, size),
+        take_first=grown(v.take_first, size), take_n=grown(v.take_n, size),
+    )  # fmt: skip
 
 
 class Weights(NamedTuple):

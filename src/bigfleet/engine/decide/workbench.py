@@ -11,12 +11,24 @@ import numpy as np
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.decide.alike import write_log
 from bigfleet.engine.decide.logbook import compact, logged
-from bigfleet.engine.decide.victims import MAX_LISTS, Ranked, Victims
-from bigfleet.engine.decide.world import BUCKETS, Acquired, Free, Lists, Log, Scratch, Universe, World
-from bigfleet.engine.demand.rows import Entries
+from bigfleet.engine.decide.victims import BLOCKS, MAX_LISTS, TAKES, Ranked, Victims, more_takes
+from bigfleet.engine.decide.world import (
+    BUCKETS,
+    Acquired,
+    Bindings,
+    Free,
+    Lists,
+    Log,
+    Pairs,
+    Scratch,
+    Universe,
+    World,
+)
+from bigfleet.engine.demand.rows import DemandStore, Entries
 from bigfleet.engine.fleet.cells import LONGEST, OWNER_CREATING, OWNER_IDLE, OWNER_SPECULATIVE
 from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import grown, made, room
+from bigfleet.engine.kernels.view import kept
 
 
 class Workbench:
@@ -34,6 +46,9 @@ class Workbench:
         self.tmp = made(Scratch, 64)
         self.victims = made(Victims, 16)
         self.ranked = made(Ranked, MAX_LISTS)
+        # Clusters or units that a stage has to look at.
+        self.which = np.zeros(16, np.int32)
+        self._seen: World | None = None
 
     def fit(self, catalog: Catalog, fleet: Fleet, entries: Entries) -> None:
         """Makes room for the step that begins."""
@@ -59,7 +74,27 @@ class Workbench:
                 cell=grown(tmp.cell, size), dom=grown(tmp.dom, size), next=grown(tmp.next, size), n=grown(tmp.n, size),
                 want=tmp.want if len(tmp.want) == catalog.width else np.zeros(catalog.width, np.int64),
             )  # fmt: skip
+        self.which = grown(self.which, max(len(fleet.clusters), len(owners.used)))
         self._reserve_log(fleet, entries)
+
+    def world(self, catalog: Catalog, fleet: Fleet, store: DemandStore) -> World:
+        """All stores and the scratch as they are now; the world before if nothing was replaced since."""
+        cells, stamps, before = fleet.cells, catalog.stamps, self._seen
+        self._seen = kept(
+            before, World,
+            store.c, store.rows, store.entries, store.parts, catalog.p, catalog.classes, catalog.match, cells.v,
+            cells.owners, fleet.units.v, cells.lists.v, fleet.ids.v, catalog.texts.v, catalog.domains,
+            kept(
+                before.pairs if before is not None else None, Pairs,
+                stamps.pair_table, stamps.pair_fingerprint, stamps.pair_group, stamps.pair_head,
+            ),
+            kept(
+                before.bind if before is not None else None, Bindings,
+                stamps.binding_priority, stamps.binding_interruption, stamps.binding_reclamation,
+            ),
+            self.lists, self.log, self.late, self.got, self.free, self.uni, self.tmp,
+        )  # fmt: skip
+        return self._seen
 
     def _reserve_log(self, fleet: Fleet, entries: Entries) -> None:
         """Keeps the credit log from filling up with what clusters logged before they were credited again."""
@@ -133,3 +168,26 @@ class Workbench:
             return w
         self.uni = self.uni._replace(first=grown(self.uni.first, pending), n=grown(self.uni.n, pending))
         return w._replace(uni=self.uni)
+
+    def grow_victims(self, blocks: int) -> None:
+        v = self.victims
+        if blocks > len(v.cell):
+            size = room(len(v.cell), blocks)
+            self.victims = Victims(
+                *(column if name == "meta" else grown(column, size) for name, column in v._asdict().items())
+            )
+
+    def rank_anew(self, blocks: int) -> None:
+        """Empty candidate lists with room for so many blocks."""
+        r = self.ranked
+        if blocks > len(r.block):
+            self.ranked = r._replace(
+                block=grown(r.block, room(len(r.block), blocks)), heap=grown(r.heap, room(len(r.heap), blocks))
+            )
+        self.ranked.meta[:] = 0
+
+    def grow_takes(self, w: World, entry: int) -> World:
+        v = self.victims
+        most = int(v.meta[TAKES]) + int(v.meta[BLOCKS]) * int(w.e.parts[entry]) + 1024
+        self.victims = more_takes(v, room(len(v.take_n), most))
+        return self.grow_universe(w)

@@ -30,9 +30,9 @@ from bigfleet.model.profile import Profile
 from bigfleet.model.resources import Resources
 
 if TYPE_CHECKING:
+    from bigfleet.engine.decide.need_names import Needs
     from bigfleet.engine.decide.world import World
     from bigfleet.engine.engine import Engine, StepResult
-    from bigfleet.engine.outcome.need_names import Needs
     from bigfleet.model.requirement import Requirement
     from bigfleet.model.spread import Spread
 

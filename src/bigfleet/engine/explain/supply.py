@@ -22,9 +22,9 @@ from bigfleet.model.taint import tolerates
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Shape
+    from bigfleet.engine.decide.need_names import Needs
     from bigfleet.engine.decide.world import World
     from bigfleet.engine.engine import Engine, StepResult
-    from bigfleet.engine.outcome.need_names import Needs
     from bigfleet.model.profile import Profile
 
 # Kinds proposed per domain before those of other domains: the cheapest ones.

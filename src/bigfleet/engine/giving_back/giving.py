@@ -37,7 +37,7 @@ from bigfleet.engine.giving_back.free import FreePool, configured_of
 from bigfleet.engine.kernels.jit import U1
 from bigfleet.engine.nodes.nodes import Nodes
 from bigfleet.engine.nodes.reports import BUSY, IN_MOVE, REST_CLOSE, REST_DRAIN, STAYS
-from bigfleet.engine.nodes.sessions import NEVER
+from bigfleet.engine.nodes.sessions import GIVES, NEVER, judge_sessions
 from bigfleet.engine.nodes.standing import Standing
 from bigfleet.engine.policy import Placement
 from bigfleet.engine.results import Reason
@@ -60,6 +60,8 @@ class GivingBack:
         self._published = PublishedStore()
         self._marked: list[int] = []
         self._out = np.zeros(8, np.int64)
+        # By cluster what `judge_sessions` says of it in this step.
+        self.sessions = np.zeros(0, np.uint8)
         # The first instant at which any of this changes without news.
         self.next = NO_TIMER
 
@@ -68,7 +70,9 @@ class GivingBack:
     def begin(
         self, nodes: Nodes, fleet: Fleet, standing: Standing, connected: U1, placement: Placement, now: int
     ) -> None:
-        """Marks what rests or moves, and notes since when nodes have been empty."""
+        """Finds out who may give back, marks what rests or moves, and notes since when nodes have been empty."""
+        self.sessions = np.zeros(len(fleet.clusters), np.uint8)
+        judge_sessions(nodes.s, connected, now, placement.fresh_ns, placement.mode_hold_ns, self.sessions)
         r = nodes.r
         r.marks[self._marked] = 0
         self._marked = []
@@ -136,24 +140,15 @@ class GivingBack:
             order_by_price(w.ids, v, fleet.cells.v, w.k, empty, len(empty))
             _add(going, fleet, empty.tolist(), Reason.EXCESS)
         if standing.open:
-            old = self._giving_way(w, fleet, nodes, standing, busy, placement, now)
+            old = self._giving_way(w, fleet, nodes, standing, busy)
             _add(going, fleet, old, Reason.MOVE)
         return going
 
-    def _giving_way(
-        self,
-        w: World,
-        fleet: Fleet,
-        nodes: Nodes,
-        standing: Standing,
-        busy: set[int],
-        placement: Placement,
-        now: int,
-    ) -> list[int]:
+    def _giving_way(self, w: World, fleet: Fleet, nodes: Nodes, standing: Standing, busy: set[int]) -> list[int]:
         """Old machines of open moves whose new one the cluster has seen (P38), in id order."""
         found: list[int] = []
         for each in standing.open:
-            if not _gives(nodes, w.c.connected, each.cluster, placement, now):
+            if not self.sessions[each.cluster] & GIVES:
                 continue
             if each.new >= 0 and not nodes.sees(each.new):
                 continue
@@ -203,12 +198,10 @@ class GivingBack:
 
     def _due(self, w: World, nodes: Nodes, by_name: Sequence[int], placement: Placement, now: int) -> list[int]:
         """Clusters that have a pass now (P35), in text order."""
-        s, count = nodes.s, len(by_name)
-        may = (s.reporting[:count] != 0) & (w.c.connected[:count] != 0) & (s.streamed[:count] != 0)
-        may &= (s.held[:count] == 0) & (now - s.seen_at[:count] <= placement.fresh_ns) & (w.c.lacking[:count] == 0)
-        changed, last = s.changed_at[:count], s.passed_at[:count]
+        count = len(by_name)
+        may = ((self.sessions & GIVES) != 0) & (w.c.lacking[:count] == 0)
+        last = nodes.s.passed_at[:count]
         # NEVER is so long ago that an age would not fit.
-        may &= (changed == NEVER) | (now - np.maximum(changed, 0) >= placement.mode_hold_ns)
         rested = (last == NEVER) | (now - np.maximum(last, 0) >= placement.pass_ns)
         if may.any():
             again = np.where(rested, now, last)[may].min() + max(1, placement.pass_ns)
@@ -247,16 +240,6 @@ def _rules(placement: Placement, now: int) -> EmptyRules:
         now, placement.fresh_ns, placement.mode_hold_ns, placement.empty_min_ns, placement.empty_max_ns,
         placement.closed_empty_ns,
     )  # fmt: skip
-
-
-def _gives(nodes: Nodes, connected: U1, cluster: int, placement: Placement, now: int) -> bool:
-    s = nodes.s
-    if not s.reporting[cluster] or not connected[cluster] or not s.streamed[cluster] or s.held[cluster]:
-        return False
-    if now - int(s.seen_at[cluster]) > placement.fresh_ns:
-        return False
-    changed = int(s.changed_at[cluster])
-    return changed == NEVER or now - changed >= placement.mode_hold_ns
 
 
 def _sessions_change(nodes: Nodes, placement: Placement, now: int) -> int:

@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.kernels.columns import made, room
-from bigfleet.engine.kernels.jit import I4, I8, U1, inner
+from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
 from bigfleet.engine.kernels.view import View, view
 
 # No instant and no mirror version.
 NEVER = -(2**63)
+# What `judge_sessions` says of a cluster.
+FRESH, MODE_HELD, GIVES = 1, 2, 4
 
 
 @view
@@ -62,6 +64,19 @@ def gives(s: Sessions, connected: U1, cluster: int, now: int, fresh_ns: int, hol
         and s.held[cluster] == 0
         and not in_mode_hold(s, cluster, now, hold_ns)
     )
+
+
+@kernel
+def judge_sessions(s: Sessions, connected: U1, now: int, fresh_ns: int, hold_ns: int, found: U1) -> None:
+    """The same of all clusters at once: which of FRESH, MODE_HELD and GIVES each is."""
+    for cluster in range(len(found)):
+        found[cluster] = 0
+        if is_fresh(s, connected, cluster, now, fresh_ns):
+            found[cluster] |= FRESH
+        if in_mode_hold(s, cluster, now, hold_ns):
+            found[cluster] |= MODE_HELD
+        if gives(s, connected, cluster, now, fresh_ns, hold_ns):
+            found[cluster] |= GIVES
 
 
 class SessionStore:

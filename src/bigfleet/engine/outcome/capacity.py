@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bigfleet.engine.decide.need_names import Needs
 from bigfleet.engine.fleet.cells import IDLE, SPECULATIVE
-from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.results import AvailableCapacity, Confidence
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import Conditions
 from bigfleet.engine.counted.book import BUY, PAID_EMPTY, PAID_IDLE, REOPEN
 from bigfleet.engine.counted.supply import sort_machines
+from bigfleet.engine.decide.order import in_order
 from bigfleet.engine.decide.reclaim import spend
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.fleet.cells import IDLE
@@ -98,9 +99,7 @@ def acquired(w: World, fleet: Fleet, counted: CountedStep | None, sums: Acquisit
     if not len(found.kind):
         return mine
     both = joined((found, mine))
-    e, entries = w.e, both.entry
-    keys = (e.seq[entries], w.c.rank[e.cluster[entries]], e.arrival[entries], w.p.precedence[e.prof[entries]])
-    return both.at(np.lexsort(keys))
+    return both.at(in_order(w, both.entry))
 
 
 def preempted(

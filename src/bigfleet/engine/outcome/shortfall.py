@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from bigfleet.engine.decide.credit import anything
 from bigfleet.engine.decide.gang import parked_at
+from bigfleet.engine.decide.need_names import Needs
 from bigfleet.engine.decide.world import Rules, World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, PLAIN
 from bigfleet.engine.kernels.jit import I4, inner, kernel
-from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.units import UnitOutcome
 from bigfleet.engine.outcome.verdict import FreeSupply, VerdictBatch
 from bigfleet.engine.policy import Policy

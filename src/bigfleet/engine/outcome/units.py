@@ -16,10 +16,10 @@ from bigfleet.engine.results import Supply, UnitParts, UnmetReason
 
 if TYPE_CHECKING:
     from bigfleet.engine.counted.step import CountedStep
+    from bigfleet.engine.decide.need_names import Needs
     from bigfleet.engine.demand.demand import Demand
     from bigfleet.engine.nodes.nodes import Nodes
     from bigfleet.engine.nodes.standing import Standing
-    from bigfleet.engine.outcome.need_names import Needs
     from bigfleet.engine.outcome.verdict import FreeSupply
 
 

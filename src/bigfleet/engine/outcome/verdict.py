@@ -7,6 +7,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.odd import ODD
+from bigfleet.engine.decide.need_names import Needs
+from bigfleet.engine.decide.order import in_order
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PARKED, SATISFIABLE, SPREAD
 from bigfleet.engine.fleet.cells import (
     CONFIGURED,
@@ -16,7 +18,6 @@ from bigfleet.engine.fleet.cells import (
     OWNER_SPECULATIVE,
     SPECULATIVE,
 )
-from bigfleet.engine.outcome.need_names import Needs
 from bigfleet.engine.outcome.units import UnitOutcome
 from bigfleet.engine.policy import Policy
 from bigfleet.engine.results import DomainCoverage, Supply, UnmetReason, Verdict
@@ -264,8 +265,7 @@ def service_order(needs: Needs) -> NDArray[np.int64]:
     if not spans:
         return np.zeros(0, np.int64)
     entries = np.concatenate(spans)
-    keys = (w.e.seq[entries], w.c.rank[w.e.cluster[entries]], w.e.arrival[entries], w.p.precedence[w.e.prof[entries]])
-    ordered = entries[np.lexsort(keys)]
+    ordered = entries[in_order(w, entries)]
     odd = needs.catalog.resource(ODD)
     if odd >= 0 and w.parts.unit[w.e.part[ordered], odd].any():
         _order_odd(needs, ordered, odd)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bigfleet.model import names
+from bigfleet.model.blob import redact
 
 _DETAIL_LIMIT = 500
-_SECRET_MINIMUM = 8  # shorter byte strings occur in ordinary sentences by chance
 
 
 class ProviderError(Exception):
@@ -153,7 +153,8 @@ def error_for(
 
     `reason` is what the trailer says; `from_peer` tells a status the provider sent from one made on the way to it.
     """
-    detail = _without(detail, secret)
+    # What is cut off here would not be shown anyway, and what is left of a form of the secret is recognised.
+    detail = redact(detail[: 2 * _DETAIL_LIMIT], secret)
     kind = _BY_CODE.get(code, Refused)
     # gRPC uses one code for "slow down" and "does not fit"; only its own wording tells them apart.
     if kind is RateLimited and "larger than max" in detail:
@@ -165,9 +166,3 @@ def error_for(
     elif kind is Unavailable and detail.startswith(_NOT_CONNECTED):
         kind = Unreachable
     return kind(provider, method, code, detail, machine_id)
-
-
-def _without(detail: str, secret: bytes) -> str:
-    if len(secret) < _SECRET_MINIMUM:
-        return detail
-    return detail.replace(secret.decode("utf-8", "replace"), "[redacted]").replace(secret.hex(), "[redacted]")

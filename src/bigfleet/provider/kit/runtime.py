@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from bigfleet.model.blob import redact
 from bigfleet.provider.kit.author import Backend, SoldOut
 from bigfleet.provider.kit.codec import MachineCodec
 from bigfleet.provider.kit.core.core import InstanceError, Lifecycle, Rules, Timeouts
@@ -45,7 +46,6 @@ from bigfleet.provider.kit.core.inventory import survey
 from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.journal import Journal, resolve
 from bigfleet.provider.kit.metrics import KitMetrics
-from bigfleet.provider.kit.redact import redact
 from bigfleet.provider.kit.store import Store, StoreError
 
 log = structlog.get_logger(__name__)

@@ -380,7 +380,7 @@ class ShardCore:
         if not self.rails.set(event) or not self.state.halted:
             return
         for operation in list(self.state.operations):
-            if self.executor.untouched(operation):
+            if operation.untouched:
                 self.executor.call_off_if_unsent(operation, Outcome.SUPPRESSED, "actuation was paused")
 
     # ---------------------------------------------------------------------------------------------------------- reading

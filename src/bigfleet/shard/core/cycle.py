@@ -141,10 +141,10 @@ class Cycle:
 
     def _effective_policy(self) -> Policy:
         """Providers that cannot delete keep their idle machines for ever."""
-        if not self._executor.cannot_delete:
+        if not self._executor.failed_calls.cannot_delete:
             return self._policy
         holds = dict(self._policy.idle_hold_by_provider)
-        holds.update({provider: IdleHold(0, 0) for provider in self._executor.cannot_delete})
+        holds.update({provider: IdleHold(0, 0) for provider in self._executor.failed_calls.cannot_delete})
         return self._policy.with_(idle_hold_by_provider=holds)
 
     def _prune(self) -> None:

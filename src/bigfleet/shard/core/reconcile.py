@@ -407,7 +407,9 @@ class Reconcile:
         self._lifecycle.refresh(record, listed.shape, listed.host)
         bound = listed.state in BOUND or listed.state == FAILED
         cluster = listed.cluster if bound else ""
-        error = listed.last_error if listed.state == FAILED else ""
+        error = ""
+        if listed.state == FAILED:
+            error = record.error if record.said == hash(listed.last_error) else listed.last_error
         known = record.stamp if record.cluster == listed.cluster else NO_STAMP
         stamp = self._stamp(key, known, listed) if bound else NO_STAMP
         if listed.state == CREATING:

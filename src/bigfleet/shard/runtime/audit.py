@@ -80,7 +80,7 @@ class AuditLog:
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def _opened(self) -> IO[bytes]:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         file = os.fdopen(descriptor, "ab")
         file.seek(0, os.SEEK_END)
         return file

@@ -103,7 +103,10 @@ def test_errors_name_provider_method_machine_and_code_but_never_the_secret() -> 
     error = error_for(
         "aws", "Configure", "INTERNAL", f"hook failed on {secret.decode()}", machine_id="m-1", secret=secret
     )
-    assert str(error) == "provider aws: Configure of machine m-1 answered INTERNAL: hook failed on [redacted]"
+    assert (
+        str(error)
+        == "provider aws: Configure of machine m-1 answered INTERNAL: hook failed on [bootstrap blob removed]"
+    )
     assert "hunter2" not in repr(error)
     assert "hunter2" not in error_for("aws", "Configure", "INTERNAL", secret.hex(), secret=secret).detail
 

@@ -19,10 +19,8 @@ position. A passing token advances its mark whatever happens next.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -62,10 +60,10 @@ from bigfleet.provider.kit.core.events import (
 from bigfleet.provider.kit.core.fences import FenceMarks
 from bigfleet.provider.kit.core.fleet import Fleet, Page, Snapshot, StoryLine
 from bigfleet.provider.kit.core.inventory import missing, reconcile
+from bigfleet.provider.kit.core.open_work import OpenWork
 from bigfleet.provider.kit.core.records import (
     NO_METADATA,
     TEXT_LIMIT,
-    Host,
     Instance,
     Kind,
     MachineRecord,
@@ -81,48 +79,14 @@ from bigfleet.provider.kit.core.refusals import (
     sold_out,
     unknown,
 )
+from bigfleet.provider.kit.core.rules import LONGEST_GRACE, Rules, Timeouts
 from bigfleet.provider.kit.core.soldout import SoldOutKinds
 
 __all__ = ["InstanceError", "Lifecycle", "Page", "Rules", "Snapshot", "StoryLine", "Timeouts"]
 
-LONGEST_GRACE = 30 * 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds a transition may take. A drain gets its grace period on top."""
-
-    create: float = 300.0
-    configure: float = 300.0
-    drain: float = 600.0
-    delete: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What this provider can do and how patient it is."""
-
-    timeouts: Timeouts = Timeouts()
-    can_delete: bool = True
-    readiness_gate: bool = False
-    require_zone: bool = False
-    operation_prefix: str = "op"
-    relist_after: float = 60.0
-    """Seconds a lost host's slot stays out of the list: long enough for two absences on a shard's 10 s cycle."""
-
 
 class InstanceError(ValueError):
     """`describe` returned something that cannot be published at first boot."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """A transition under way."""
-
-    kind: Kind
-    operation_id: str
-    deadline: float
-    backend_done: bool = field(default=False)
 
 
 class Lifecycle:
@@ -139,8 +103,7 @@ class Lifecycle:
         self.fences = FenceMarks(self._fleet.knows, kept.fences)
         self._operations = {(row.machine_id, row.kind): row.operation_id for row in kept.operations}
         self._next_operation = max((row.number for row in kept.operations), default=0) + 1
-        self._open: dict[str, _Open] = {}
-        self._deadlines: list[tuple[float, str, str]] = []
+        self._open = OpenWork()
         self._sold_out = SoldOutKinds(self.machines.values())
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {
             CreateRequested: self._request,
@@ -223,22 +186,12 @@ class Lifecycle:
 
     def next_deadline(self) -> float | None:
         """When the core next wants a `Tick`, or None."""
-        while self._deadlines and not self._is_open(*self._deadlines[0][1:]):
-            heapq.heappop(self._deadlines)
-        due = [self._deadlines[0][0]] if self._deadlines else []
-        due += [at for at in (self._fleet.next_return(), self._sold_out.next_return(self.machines)) if at is not None]
-        return min(due, default=None)
+        due = (self._open.next_deadline(), self._fleet.next_return(), self._sold_out.next_return(self.machines))
+        return min((at for at in due if at is not None), default=None)
 
     def validate(self) -> None:
         """Raise AssertionError if any invariant is broken; tests call it after every event."""
-        problems = self._fleet.problems()
-        for machine_id, record in self.machines.items():
-            opened = self._open.get(machine_id)
-            if (record.transition is None) != (opened is None):
-                problems.append(f"{machine_id}: {record.state.name} with open work {opened}")
-            if opened and (opened.kind != record.transition or opened.operation_id != record.operation_id):
-                problems.append(f"{machine_id}: open work {opened} does not fit {record}")
-        problems += [f"{i}: open work on no machine" for i in self._open if i not in self.machines]
+        problems = self._fleet.problems() + self._open.problems(self.machines)
         assert not problems, "; ".join(problems)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,7 +237,7 @@ class Lifecycle:
             cluster, metadata, blob = event.cluster_id, dict(event.metadata), event.bootstrap_blob
         elif isinstance(event, DrainRequested):
             grace = event.grace_seconds
-        deadline = now + min(grace, LONGEST_GRACE) + float(getattr(self.rules.timeouts, kind))
+        deadline = now + min(grace, LONGEST_GRACE) + self.rules.timeouts.of(kind)
         moved = replace(
             record,
             state=PASSAGES[kind].during,
@@ -295,7 +248,7 @@ class Lifecycle:
             grace_seconds=grace,
         )
         saved = self._put(moved, now, f"{kind} accepted")
-        self._begin(saved.machine, kind, deadline)
+        self._open.begin(saved.machine, kind, deadline)
         return [
             SaveOperation(record.id, kind, operation_id, number),
             saved,
@@ -307,8 +260,8 @@ class Lifecycle:
 
     def _work_done(self, event: WorkDone, now: float) -> list[Instruction]:
         record = self.machines.get(event.machine_id)
-        opened = self._open.get(event.machine_id)
-        if record is None or opened is None or opened.operation_id != event.operation_id or opened.backend_done:
+        opened = self._open.on(event.machine_id, event.operation_id)
+        if record is None or opened is None or opened.backend_done:
             return [LateSuccess(event.machine_id, event.operation_id, event.host)]
         if opened.kind is Kind.CREATE and not (event.host and (event.host.provider or event.host.ref)):
             return self._fail(record, "create failed: the backend returned no host", now)
@@ -321,28 +274,27 @@ class Lifecycle:
 
     def _node_ready(self, event: NodeReady, now: float) -> list[Instruction]:
         record = self.machines.get(event.machine_id)
-        opened = self._open.get(event.machine_id)
-        if record is None or opened is None or opened.operation_id != event.operation_id or not opened.backend_done:
+        opened = self._open.on(event.machine_id, event.operation_id)
+        if record is None or opened is None or not opened.backend_done:
             return []
         return [self._settle(record, Kind.CONFIGURE, WorkDone(event.machine_id, event.operation_id), now)]
 
     def _work_failed(self, event: WorkFailed, now: float) -> list[Instruction]:
         record = self.machines.get(event.machine_id)
-        if record is None or not self._is_open(event.machine_id, event.operation_id):
+        opened = self._open.on(event.machine_id, event.operation_id)
+        if record is None or opened is None:
             return []
         if event.retry_after > 0 and record.transition is Kind.CREATE:
             until = now + event.retry_after
             self._sold_out.add(record, until)
             why = f"create failed: sold out, try again in {event.retry_after:g} s: {event.error}"
             return self._fail(record, why, now, due=until)
-        what = "node readiness" if self._open[record.id].backend_done else f"{record.transition} failed"
+        what = "node readiness" if opened.backend_done else f"{record.transition} failed"
         return self._fail(record, f"{what}: {event.error or 'the backend gave no reason'}", now)
 
     def _settle(self, record: MachineRecord, kind: Kind, result: WorkDone, now: float) -> SaveMachine:
-        del self._open[record.id]
-        settled = replace(
-            record, state=PASSAGES[kind].after, operation_id="", due=0.0, grace_seconds=0, delivered=False
-        )
+        self._open.end(record.id)
+        settled = record.at_rest(PASSAGES[kind].after)
         if kind is Kind.CREATE:
             self._sold_out.bought(record.shape)
             shape = record.shape
@@ -358,17 +310,9 @@ class Lifecycle:
         return self._put(settled, now, f"{kind} done")
 
     def _fail(self, record: MachineRecord, error: str, now: float, due: float = 0.0) -> list[Instruction]:
-        opened = self._open.pop(record.id, None)
+        opened = self._open.end(record.id)
         stop: list[Instruction] = [StopWork(record.id, opened.operation_id, "failed")] if opened else []
-        failed = replace(
-            record,
-            state=MachineState.FAILED,
-            last_error=readable(error),
-            operation_id="",
-            due=due,
-            grace_seconds=0,
-            delivered=False,
-        )
+        failed = replace(record.at_rest(MachineState.FAILED), last_error=readable(error), due=due)
         return [self._put(failed, now, "failed"), *stop]
 
     # ── what happens to hosts by themselves ──────────────────────────────────────────────────────────────────
@@ -396,7 +340,7 @@ class Lifecycle:
         if record is None or record.state != MachineState.FAILED:
             return []
         state = MachineState.SPECULATIVE if event.host is None else MachineState.IDLE
-        return [self._put(_unbound(record, state, event.host), now, "repaired")]
+        return [self._put(record.unbound(state, event.host), now, "repaired")]
 
     def _slots_withdrawn(self, event: SlotsWithdrawn, now: float) -> list[Instruction]:
         out: list[Instruction] = []
@@ -417,11 +361,12 @@ class Lifecycle:
         for record in [r for r in self.machines.values() if r.transition is not None]:
             kind = record.transition
             assert kind is not None
-            timeout = float(getattr(self.rules.timeouts, kind))
+            timeout = self.rules.timeouts.of(kind)
             # Records of an earlier version do not say when they are due.
-            deadline = self._begin(record, kind, record.due or now + timeout)
+            deadline = record.due or now + timeout
+            opened = self._open.begin(record, kind, deadline)
             if record.delivered:
-                self._open[record.id].backend_done = True
+                opened.backend_done = True
                 out.append(ConfirmReady(record, record.operation_id, deadline))
             elif event.reattach:
                 left = max(0, min(record.grace_seconds, round(deadline - timeout - now)))
@@ -434,16 +379,15 @@ class Lifecycle:
     def _tick(self, event: Tick, now: float) -> list[Instruction]:
         out: list[Instruction] = []
         while (due := self.next_deadline()) is not None and due <= now:
-            if self._deadlines and self._deadlines[0][0] <= now:
-                _, machine_id, _ = heapq.heappop(self._deadlines)
-                opened = self._open[machine_id]
+            if (overdue := self._open.take_overdue(now)) is not None:
+                machine_id, opened = overdue
                 what = "node readiness: " if opened.backend_done else ""
                 out += self._fail(self.machines[machine_id], f"{what}{opened.kind} timed out", now)
             for record in self._sold_out.take_returning(self.machines, now):
-                out.append(self._put(_unbound(record, MachineState.SPECULATIVE, None), now, "may be tried again"))
+                out.append(self._put(record.unbound(MachineState.SPECULATIVE, None), now, "may be tried again"))
             for record in self._fleet.take_returning(now):
                 if record.slot:
-                    out.append(self._put(_unbound(record, MachineState.SPECULATIVE, None), now, "slot listed again"))
+                    out.append(self._put(record.unbound(MachineState.SPECULATIVE, None), now, "slot listed again"))
         return out
 
     # ── state ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -452,19 +396,10 @@ class Lifecycle:
         return self._fleet.put(record, now, cause)
 
     def _remove(self, record: MachineRecord, now: float, cause: str, relist_at: float | None) -> list[Instruction]:
-        opened = self._open.pop(record.id, None)
+        opened = self._open.end(record.id)
         self.absences.pop(record.id, None)
         stop: list[Instruction] = [StopWork(record.id, opened.operation_id, cause)] if opened else []
         return [*self._fleet.remove(record, now, cause, relist_at), *stop]
-
-    def _begin(self, record: MachineRecord, kind: Kind, deadline: float) -> float:
-        self._open[record.id] = _Open(kind, record.operation_id, deadline)
-        heapq.heappush(self._deadlines, (deadline, record.id, record.operation_id))
-        return deadline
-
-    def _is_open(self, machine_id: str, operation_id: str) -> bool:
-        opened = self._open.get(machine_id)
-        return opened is not None and opened.operation_id == operation_id
 
 
 _KIND_OF_REQUEST: Mapping[type, Kind] = {
@@ -473,20 +408,3 @@ _KIND_OF_REQUEST: Mapping[type, Kind] = {
     DrainRequested: Kind.DRAIN,
     DeleteRequested: Kind.DELETE,
 }
-
-
-def _unbound(record: MachineRecord, state: MachineState, host: Host | None) -> MachineRecord:
-    """The machine without binding, error or work."""
-    return replace(
-        record,
-        state=state,
-        host=host,
-        cluster="",
-        metadata=NO_METADATA,
-        last_error="",
-        operation_id="",
-        due=0.0,
-        grace_seconds=0,
-        delivered=False,
-        interruption_at=0.0,
-    )

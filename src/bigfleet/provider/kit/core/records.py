@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 from msgspec import field as struct_field
+from msgspec.structs import replace
 
 from bigfleet.model.machine import BOUND, CALL_DURING, CallKind, CapacityType, MachineState, price_flaw, structure_flaw
 from bigfleet.model.names import RESERVED_MACHINE_LABELS
@@ -160,6 +161,16 @@ class MachineRecord(Struct, frozen=True):
     def transition(self) -> Kind | None:
         """The operation under way, if any."""
         return CALL_DURING.get(self.state)
+
+    def at_rest(self, state: MachineState) -> MachineRecord:
+        """The machine without work."""
+        return replace(self, state=state, operation_id="", due=0.0, grace_seconds=0, delivered=False)
+
+    def unbound(self, state: MachineState, host: Host | None) -> MachineRecord:
+        """The machine without binding, error or work."""
+        return replace(
+            self.at_rest(state), host=host, cluster="", metadata=NO_METADATA, last_error="", interruption_at=0.0
+        )
 
     def revised(self, shape: Shape, revision: int) -> MachineRecord:
         """The same machine under a new revision; spelled out because every change of every machine passes here."""

@@ -32,18 +32,16 @@ class Silence:
 
 
 class Away:
-    """`unsent(operation)` tells whether a provider cannot know of it; `back` puts its machine where it was."""
+    """`back(operation, outcome, detail)` puts its machine where it was."""
 
     def __init__(
         self,
         state: ShardState,
         stopped: Callable[[str], bool],
-        unsent: Callable[[Operation], bool],
         back: Callable[[Operation, Outcome, str], None],
     ) -> None:
         self._state = state
         self._stopped = stopped
-        self._unsent = unsent
         self._back = back
         self._silences: dict[str, Silence] = {}
         # Provider → since when nothing was heard of it.
@@ -101,4 +99,4 @@ class Away:
             unasked.hold(state, provider)
 
     def _in_vain(self, operation: Operation) -> bool:
-        return operation.call in (CREATE, CONFIGURE) and self._unsent(operation)
+        return operation.call in (CREATE, CONFIGURE) and operation.never_sent

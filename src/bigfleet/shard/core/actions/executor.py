@@ -15,13 +15,15 @@ from typing import Final
 from bigfleet.engine.batches import Stamp
 from bigfleet.engine.policy import SECOND
 from bigfleet.model.machine import PASSAGES
-from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine, Table
+from bigfleet.shard.contract.events import CallDone, CallFailed, Failure, JournalState, ListedMachine
 from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.actions import intents
 from bigfleet.shard.core.actions.away import Away
 from bigfleet.shard.core.actions.bootstrap import Bootstraps
 from bigfleet.shard.core.actions.call_queue import TIMER, Calls
 from bigfleet.shard.core.actions.drains import Drains
+from bigfleet.shard.core.actions.endings import Endings, Finished
+from bigfleet.shard.core.actions.failed_calls import FailedCalls, time_allowed
 from bigfleet.shard.core.actions.refusals import Refusals
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
@@ -32,7 +34,7 @@ from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_of
 from bigfleet.shard.core.machines.visibility import Visibility
-from bigfleet.shard.core.state.backoff import delay, kind_of
+from bigfleet.shard.core.state.backoff import kind_of
 from bigfleet.shard.core.state.enum_aliases import (
     AWAITING,
     BOOTSTRAP,
@@ -41,7 +43,6 @@ from bigfleet.shard.core.state.enum_aliases import (
     CONFIGURING,
     CREATE,
     CREATING,
-    DELETE,
     DELETING,
     DONE,
     DRAIN,
@@ -62,16 +63,8 @@ RELEASES: Final = "bigfleet_shard_idle_releases_total"
 CONFIGURE_PHASE: Final = "bigfleet_shard_configure_phase_seconds"
 DRAIN_PHASE: Final = "bigfleet_shard_drain_phase_seconds"
 
-# Nobody answered, and the call may have been applied; or it cannot have been, because there was no connection.
-_AMBIGUOUS: Final = frozenset({Failure.UNAVAILABLE, Failure.DEADLINE, Failure.BUSY})
-_UNHEARD: Final = _AMBIGUOUS | {Failure.UNREACHED}
-_RETRIED: Final = _UNHEARD | {Failure.EXHAUSTED, Failure.THROTTLED}
-# Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
-_UNSENT: Final = frozenset({Stage.NEW, Stage.QUEUED, Stage.BLOB, Stage.AWAY, Stage.EVICTING})
-
 _DRAINS: Final = {kind: kind.name.lower() for kind in DRAINS}
 
-Finished = Callable[[Operation, Outcome, str], None]
 Refused = Callable[[Operation], None]
 
 # Machines under way that are looked at one by one; beyond that the next List tells.
@@ -98,21 +91,23 @@ class Executor:
         self._lifecycle = lifecycle
         self._demand = demand
         self._rereads = rereads
-        self._finished = finished
         self._refused = refused
         self._undrained = undrained
         ids = IdSource(state.config.id, boot.epoch)
-        self.calls = Calls(state, self._still_valid, lambda provider: self.refusals.standoffs.stopped(provider))
-        self.refusals = Refusals(state, self.calls, rereads, self._back, self.call_off_if_unsent)
-        self.away = Away(state, self.refusals.standoffs.stopped, self._never_sent, self._back)
-        self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self._without_blob)
-        self.drains = Drains(
-            state, ids, boot.rows, self.calls.enqueue, self._stuck, self.cancel_drain, self._drain_refused
-        )
         self.failures = LocalFailures(state.config.stuck_hold)
         self.visibility = Visibility(state)
         self.departures = Departures(state, lifecycle, self.failures, self.visibility, departed)
-        self.cannot_delete: set[str] = set()
+        self.endings = Endings(state, lifecycle, rereads, self.failures, self._let_go, finished)
+        self.calls = Calls(state, self._still_valid, lambda provider: self.refusals.standoffs.stopped(provider))
+        self.refusals = Refusals(state, self.calls, rereads, self.endings.back, self.call_off_if_unsent)
+        self.away = Away(state, self.refusals.standoffs.stopped, self.endings.back)
+        self.failed_calls = FailedCalls(
+            state, self.calls, self.refusals, self.away, self.visibility, self.departures, self.endings
+        )
+        self.bootstraps = Bootstraps(state, nodes, ids, self.calls.enqueue, self.endings.without_blob)
+        self.drains = Drains(
+            state, ids, boot.rows, self.calls.enqueue, self.endings.stuck, self.cancel_drain, self._drain_refused
+        )
 
     # ------------------------------------------------------------------------------------------------------- beginning
 
@@ -197,16 +192,16 @@ class Executor:
             reason = "structural" if flaw is None else flaw.reason
             detail = f"it is about machine {listed.id!r}" if flaw is None else flaw.detail
             self._state.turn.count(REJECTED, reason)
-            self._fail(operation, Outcome.PROVIDER_ERROR, f"ack rejected: {detail}")
+            self.endings.fail(operation, Outcome.PROVIDER_ERROR, f"ack rejected: {detail}")
             return
         self._lifecycle.refresh(record, listed.shape, listed.host or None)
         self._acknowledged(operation)
         if listed.state == PASSAGES[operation.call].before:
             raced = operation.call == CONFIGURE
             outcome = Outcome.RACED_TO_IDLE if raced else Outcome.TRANSITION_ERROR
-            self._fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
+            self.endings.fail(operation, outcome, f"the provider acknowledged it and shows {listed.state.label}")
         elif not self._advance(operation, listed):
-            self._fail(operation, Outcome.TRANSITION_ERROR, f"the provider shows {_seen(listed)}")
+            self.endings.fail(operation, Outcome.TRANSITION_ERROR, f"the provider shows {_seen(listed)}")
 
     def _acknowledged(self, operation: Operation) -> None:
         """A purchase the provider took may take its time to be seen; any other answer is a sighting."""
@@ -219,48 +214,7 @@ class Executor:
     def call_failed(self, event: CallFailed) -> None:
         operation = self.calls.answered(event.op)
         if operation is not None:
-            self._state.answered[operation.machine.key] = self._state.now
-            self._judge(operation, event.failure, event.error)
-            if event.failure in _UNHEARD:
-                self.away.call_failed(operation.machine.provider)
-            else:
-                self.away.heard(operation.machine.provider)
-
-    def _judge(self, operation: Operation, failure: Failure, error: str) -> None:
-        record = operation.machine
-        self.calls.heard(record.provider, alive=failure not in _UNHEARD)
-        operation.error = error
-        operation.ambiguous = operation.ambiguous or failure in _AMBIGUOUS
-        if self.refusals.ends(operation, failure, error):
-            return
-        if failure == Failure.NOT_FOUND and self.visibility.hidden(record.key):
-            self._retry_later(operation)
-        elif failure == Failure.NOT_FOUND:
-            if operation.call == CREATE:
-                self._after_failure(operation, error)
-            self.lost(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
-            self.departures.gone(record, "the provider does not know it")
-        elif failure == Failure.UNIMPLEMENTED and operation.call == DELETE:
-            self.cannot_delete.add(record.provider)
-            self._back(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
-        elif failure in _RETRIED and self._may_retry(operation, failure):
-            self._retry_later(operation)
-        else:
-            self._fail(operation, Outcome.TIMED_OUT if failure == Failure.DEADLINE else Outcome.PROVIDER_ERROR, error)
-
-    def _retry_later(self, operation: Operation) -> None:
-        state, key = self._state, operation.machine.key
-        operation.to(Stage.RETRYING)
-        wait = delay(state.config.retry_delay, state.config.retry_delay_max, operation.attempts, key)
-        state.timers.arm(TIMER, key, state.now + wait)
-
-    def _may_retry(self, operation: Operation, failure: Failure) -> bool:
-        """A provider that is away or limits calls does not use up an operation's attempts, only its time."""
-        if operation.attempts < self._state.config.execute_attempts:
-            return True
-        patience = _timeout(operation, self._state)
-        waits = failure == Failure.THROTTLED or self.calls.suspect(operation.machine.provider)
-        return waits and self._state.now - operation.began < patience
+            self.failed_calls.judge(operation, event.failure, event.error)
 
     def sighted(self, operation: Operation, listed: ListedMachine) -> bool:
         """A fresh provider record of a machine at work; False when it ended the operation and is to be adopted."""
@@ -272,13 +226,10 @@ class Executor:
             self._lifecycle.refresh(operation.machine, listed.shape, listed.host or None)
             if self._advance(operation, listed):
                 return True
-        undone = listed.state == before
-        detail = f"undone by the provider: {_seen(listed)}" if undone else f"the provider shows {_seen(listed)}"
-        if operation.call == CREATE and undone:
-            self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, detail)
-        if undone:
-            self._rest(operation, detail)
-        self._finish(operation, Outcome.PROVIDER_ERROR if undone else Outcome.STALE, f"{operation.call}: {detail}")
+        if listed.state == before:
+            self.endings.undone(operation, f"undone by the provider: {_seen(listed)}")
+        else:
+            self.endings.finish(operation, Outcome.STALE, f"{operation.call}: the provider shows {_seen(listed)}")
         return False
 
     def unseen(self, machine: str) -> None:
@@ -296,7 +247,7 @@ class Executor:
 
     def lost(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """The machine is gone from under the operation."""
-        self._finish(operation, outcome, detail)
+        self.endings.finish(operation, outcome, detail)
 
     def overdue(self, machine: str) -> None:
         """The timer of a machine's operation fired."""
@@ -306,14 +257,12 @@ class Executor:
         match operation.stage:
             case Stage.CALLING:
                 self.calls.abandon(operation)
-                self._state.answered[machine] = self._state.now
-                self._judge(operation, Failure.DEADLINE, "no answer")
-                self.away.call_failed(operation.machine.provider)
+                self.failed_calls.judge(operation, Failure.DEADLINE, "no answer")
             case Stage.RETRYING:
                 self.calls.enqueue(operation)
             case Stage.AWAITING:
-                allowed = _timeout(operation, self._state) // SECOND
-                self._fail(operation, Outcome.TIMED_OUT, f"not finished within {allowed}s")
+                allowed = time_allowed(operation, self._state) // SECOND
+                self.endings.fail(operation, Outcome.TIMED_OUT, f"not finished within {allowed}s")
             case Stage.BLOB:
                 self.bootstraps.expire(operation)
             case Stage.AWAY | Stage.EVICTING:
@@ -326,7 +275,7 @@ class Executor:
         _, during, after = PASSAGES[operation.call]
         mine = operation.call != CONFIGURE or listed.cluster == operation.cluster
         if listed.state == FAILED:
-            self._provider_failed(operation, listed)
+            self.endings.provider_failed(operation, listed)
         elif listed.state == during and mine:
             self._await(operation)
         elif listed.state == after and mine:
@@ -341,7 +290,7 @@ class Executor:
             return
         self.bootstraps.forget(operation)
         operation.to(AWAITING)
-        due = self._state.now + _timeout(operation, self._state)
+        due = self._state.now + time_allowed(operation, self._state)
         self._state.timers.arm(TIMER, operation.machine.key, due)
 
     def _poll(self, operation: Operation) -> None:
@@ -377,20 +326,22 @@ class Executor:
         else:
             self._lifecycle.move(record, SPECULATIVE, "host released", host="")
             state.turn.count(RELEASES)
-        self._finish(operation, Outcome.SUCCESS, "")
+        self.endings.finish(operation, Outcome.SUCCESS, "")
 
     def _go_on_binding(self, operation: Operation) -> None:
         """A bought machine has its host: bind it for the same need if that still stands, else leave it Idle."""
         need = (operation.cluster, operation.fingerprint)
         operation.profile = operation.profile or self._demand.profile(*need)
         if self._state.halted:
-            self._finish(operation, Outcome.SUPPRESSED, "actuation was paused")
+            self.endings.finish(operation, Outcome.SUPPRESSED, "actuation was paused")
         elif not self._demand.may_acquire(operation.cluster) and not self._state.config.local_bootstrap:
-            self._finish(operation, Outcome.NO_SESSION, f"cluster {operation.cluster} has no live session")
+            self.endings.finish(operation, Outcome.NO_SESSION, f"cluster {operation.cluster} has no live session")
         elif self._demand.profile(*need) is None or operation.profile is None:
-            self._finish(operation, Outcome.STALE, "nobody asks for it any more")
+            self.endings.finish(operation, Outcome.STALE, "nobody asks for it any more")
         elif self._state.need_rests.resting(need, self._state.now):
-            self._finish(operation, Outcome.BLOB_ERROR, "the cluster cannot bootstrap this profile at the moment")
+            self.endings.finish(
+                operation, Outcome.BLOB_ERROR, "the cluster cannot bootstrap this profile at the moment"
+            )
         else:
             self._bind(operation)
 
@@ -398,88 +349,33 @@ class Executor:
 
     def call_off(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """Stop before a provider was asked; the machine is what it was."""
-        assert self.untouched(operation), f"{operation} has been sent to the provider"
-        self._back(operation, outcome, detail)
+        assert operation.untouched, f"{operation} has been sent to the provider"
+        self.endings.back(operation, outcome, detail)
 
     def call_off_if_unsent(self, operation: Operation, outcome: Outcome, detail: str) -> None:
         """Stop what can be stopped; what the provider is at work on, or an operator cannot take back, goes on."""
         if operation.stage == Stage.EVICTING and not self.drains.cancellable(operation):
             return
-        if self.untouched(operation) or operation.stage == Stage.RETRYING:
+        if operation.untouched or operation.stage == Stage.RETRYING:
             if operation.is_drain:
                 self.drains.tell_cancelled(operation)
-            self._back(operation, outcome, detail)
-
-    def untouched(self, operation: Operation) -> bool:
-        return operation.stage in _UNSENT and not operation.ambiguous
-
-    def _never_sent(self, operation: Operation) -> bool:
-        return self.untouched(operation) or (operation.stage == Stage.RETRYING and not operation.ambiguous)
+            self.endings.back(operation, outcome, detail)
 
     def cancel_drain(self, operation: Operation) -> None:
         """Demand returned, or the operator took it back: the machine stays where it is."""
         self.drains.tell_cancelled(operation)
-        self._back(operation, Outcome.CANCELLED, "the drain was taken back")
+        self.endings.back(operation, Outcome.CANCELLED, "the drain was taken back")
         self._undrained(operation.machine.key)
 
     def _drain_refused(self, operation: Operation, why: str) -> None:
         """The cluster keeps the machine: some of its pods would find no room."""
         self._refused(operation)
-        self._back(operation, Outcome.REFUSED, f"the cluster refused{f': {why}' if why else ''}")
+        self.endings.back(operation, Outcome.REFUSED, f"the cluster refused{f': {why}' if why else ''}")
 
-    def _back(self, operation: Operation, outcome: Outcome, detail: str) -> None:
-        record = operation.machine
-        self._lifecycle.move(record, PASSAGES[operation.call].before, f"called off: {detail}")
-        if operation.ambiguous:
-            self._rereads.ask(record.provider, record.id, self._state.now)
-        self._finish(operation, outcome, detail)
-
-    def _without_blob(self, operation: Operation, outcome: Outcome, error: str) -> None:
-        """No user data: the machine is free again, the need waits before it tries the next one."""
-        need = (operation.cluster, operation.fingerprint)
-        self._state.need_rests.failed(need, self._state.now, error)
-        self._back(operation, outcome, f"bootstrap: {error}")
-
-    def _stuck(self, operation: Operation, error: str) -> None:
-        self._fail(operation, Outcome.PROVIDER_ERROR, error, stuck=True)
-
-    def _provider_failed(self, operation: Operation, listed: ListedMachine) -> None:
-        record = operation.machine
-        self._lifecycle.refresh(record, listed.shape, listed.host)
-        self._lifecycle.move(record, FAILED, listed.last_error, error=listed.last_error)
-        self._after_failure(operation, listed.last_error)
-        self._finish(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {listed.last_error}")
-
-    def _fail(self, operation: Operation, outcome: Outcome, error: str, *, stuck: bool = False) -> None:
-        """Our own verdict: Failed until the provider's word says otherwise."""
-        record, now = operation.machine, self._state.now
-        text = f"{operation.call}: {error}"
-        self._lifecycle.move(record, FAILED, text, error=text)
-        until = self.failures.note(record.key, PASSAGES[operation.call].before, now, stuck=stuck)
-        self._after_failure(operation, error)
-        if until:
-            self._state.rest_machine(record, until)
-        self._rereads.ask(record.provider, record.id, max(now, until))
-        self._finish(operation, outcome, text)
-
-    def _after_failure(self, operation: Operation, error: str) -> None:
-        if operation.call == CREATE:
-            self._state.breakers.failed(kind_of(operation.machine.shape), self._state.now, error)
-        self._rest(operation, error)
-
-    def _rest(self, operation: Operation, why: str) -> None:
-        record = operation.machine
-        self._state.rest_machine(record, self._state.machine_rests.failed(record.key, self._state.now, why))
-
-    def _finish(self, operation: Operation, outcome: Outcome, detail: str) -> None:
+    def _let_go(self, operation: Operation) -> None:
+        """It has ended: no answer is waited for any more, from a provider or from an operator."""
         self.calls.abandon(operation)
         self.bootstraps.forget(operation)
-        self._state.timers.cancel(TIMER, operation.machine.key)
-        self._state.operations.remove(operation)
-        operation.to(DONE)
-        self._state.turn.erase(Table.DRAIN if operation.is_drain else Table.INTENT, operation.journal_key)
-        operation.blob = b""
-        self._finished(operation, outcome, detail)
 
     # ------------------------------------------------------------------------------------------------------ validation
 
@@ -489,7 +385,7 @@ class Executor:
         if operation.call == CONFIGURE and operation.blob_expires and now >= operation.blob_expires:
             self.bootstraps.begin(operation)
             return False
-        if not self.untouched(operation):
+        if not operation.untouched:
             return True
         wanted = operation.call in (CREATE, CONFIGURE)
         cluster = self._demand.clusters.get(operation.cluster)
@@ -519,11 +415,6 @@ class Executor:
             assert operation.cluster == record.cluster, (
                 f"{key} is {record.cluster}'s, its operation {operation.cluster}'s"
             )
-
-
-def _timeout(operation: Operation, state: ShardState) -> int:
-    grace = max(0, operation.grace_ends - state.now) if operation.call == DRAIN else 0
-    return state.config.transition_timeout(operation.call) + grace
 
 
 def _seen(listed: ListedMachine) -> str:

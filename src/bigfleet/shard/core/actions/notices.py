@@ -62,7 +62,7 @@ class Notices:
         if busy or state.halted or self._executor.refusals.standoffs.stopped(record.provider):
             return
         kept = self._policy.idle_hold_ns(record.provider, record.shape.capacity_type) == 0
-        if not kept and record.provider not in self._executor.cannot_delete:
+        if not kept and record.provider not in self._executor.failed_calls.cannot_delete:
             self._executor.begin(
                 Operation(machine=record, kind=ActionKind.DELETE, call=CallKind.DELETE, reason=INTERRUPTION)
             )

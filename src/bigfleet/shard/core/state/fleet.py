@@ -55,7 +55,7 @@ def batch_of(
 class Record:
     """One machine as the shard sees it; `known` tells whether the engine has been told of it."""
 
-    __slots__ = ("cluster", "error", "home", "host", "id", "key", "known", "owned", "shape", "stamp", "state")
+    __slots__ = ("cluster", "error", "home", "host", "id", "key", "known", "owned", "said", "shape", "stamp", "state")
 
     def __init__(self, key: str, id: str, state: MachineState, shape: Shape, owned: bool) -> None:
         self.key = key
@@ -67,6 +67,8 @@ class Record:
         self.cluster = ""
         self.stamp = NO_STAMP
         self.error = ""
+        # The hash of what its provider says of it, if `error` is that without the blob; 0 if it is not.
+        self.said = 0
         # Where it stood when it was first seen: the labels its owner is judged by.
         self.home: tuple[tuple[str, str], ...] = ()
         self.known = False

@@ -47,6 +47,9 @@ STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {
     _S.DONE: frozenset(),
 }
 
+# Stages in which no provider knows of the operation, unless an earlier attempt may have got through.
+_UNSENT: Final = frozenset({_S.NEW, _S.QUEUED, _S.BLOB, _S.AWAY, _S.EVICTING})
+
 DRAINS: Final = frozenset({ActionKind.RECLAIM, ActionKind.PREEMPT})
 
 # Why a machine is drained whose host the provider has said it will take.
@@ -111,6 +114,16 @@ class Operation(Struct, eq=False):
     @property
     def is_drain(self) -> bool:
         return self.kind in DRAINS
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no provider has been asked, as far as anybody can know."""
+        return self.stage in _UNSENT and not self.ambiguous
+
+    @property
+    def never_sent(self) -> bool:
+        """Whether no provider can know of it: it was not asked, or every call found nobody."""
+        return self.untouched or (self.stage == Stage.RETRYING and not self.ambiguous)
 
     def to(self, stage: Stage) -> None:
         if stage not in STAGES[self.stage]:

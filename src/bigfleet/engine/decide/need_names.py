@@ -1,4 +1,4 @@
-"""Names of needs: keys, amounts and texts of entries and parts, for everything that renders rows."""
+"""Names of needs: keys, amounts and texts of entries and parts, for whoever looks needs up or renders rows."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ class Needs(Struct, frozen=True, eq=False):
     clusters: list[str]
     generation: int
     clock: NDArray[np.int64]
+
+    @classmethod
+    def of_now(cls, w: World, catalog: Catalog, clusters: list[str]) -> Needs:
+        """For whoever asks during the step and keeps nothing of it."""
+        return cls(w, catalog, clusters, 0, np.zeros(1, np.int64))
 
     @property
     def current(self) -> World:
