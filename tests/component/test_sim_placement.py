@@ -8,6 +8,7 @@ import pytest
 
 from bigfleet.sim import library
 from bigfleet.sim.scenario.scenario import OperatorKind, shipped_file
+from bigfleet.sim.world.operators.placing import PlacementReports
 from bigfleet.sim.world.simulation import Simulation
 from bigfleet.virtual.kernel import SECOND
 from tests.strategies.oracle_engine import OracleEngine
@@ -50,3 +51,17 @@ def test_the_first_purchase_costs_at_most_a_tenth_more_than_the_cheapest_machine
     core = run.sites[0].host.core
     assert core is not None
     assert 23.60 <= core.published.dollars_per_hour <= 23.60 * 1.10
+
+
+def test_without_reservations_others_take_the_nodes_bought_for_pods_that_want_one_each() -> None:
+    scenario = library.find("room-for-each")
+    assert Simulation(scenario, engine=OracleEngine, check=True).run().failures() == []
+    left_alone = Simulation(scenario, engine=OracleEngine)
+    for site in left_alone.sites:
+        for member in site.members.values():
+            assert isinstance(member.says, PlacementReports)
+            member.says.mirror.reserve(False)
+    assert left_alone.run().failures() == [
+        "configured: 15 machines serve clusters, not 10",
+        "actions: 15 Provision actions, more than 10",
+    ]

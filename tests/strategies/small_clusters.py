@@ -83,7 +83,7 @@ def node(dice: random.Random, name: str) -> f.NodeSeen:
         ready=dice.random() < 0.92,
         cordoned=dice.random() < 0.08,
         closing_since=5 if dice.random() < 0.1 else 0,
-        kept_for=dice.choice(["devices", "gang g"]) if dice.random() < 0.08 else "",
+        kept_for=dice.choice(["reserved", "gang g"]) if dice.random() < 0.08 else "",
     )
 
 

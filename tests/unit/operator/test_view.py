@@ -134,3 +134,23 @@ def test_a_pod_that_must_wait_keeps_the_request_that_somebody_made_for_it() -> N
     assert [delta.name for delta in seen.take() if isinstance(delta, RequestSeen)] == ["pod:web-1"]
     seen.pod_gone("default/web-1")
     assert [type(delta) for delta in seen.take()] == [RequestGone]
+
+
+def test_a_pod_that_a_node_is_reserved_for_asks_for_what_it_asked_for_before() -> None:
+    """Else its row would become another row while its machine boots, and the shard would buy for it again."""
+    theirs = {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
+    ours = {"key": "bigfleet.lucy.sh/kept", "operator": "Equal", "value": "m-1", "effect": "NoSchedule"}
+    seen, mirror = view(), Mirror()
+
+    def told(*tolerations: dict[str, str]) -> object:
+        waiting = pod("web-1", "1", tolerations=list(tolerations))
+        body, _ = request_for(waiting)
+        seen.pod_seen(waiting)
+        seen.request_seen(msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "r"}}, CapacityRequest))
+        mirror.apply(seen.take())
+        mirror.settle(1)
+        return body, mirror.rows()
+
+    before = told(theirs)
+    assert told(theirs, ours) == before
+    assert told(ours) != before, "what others tolerate is told as ever"

@@ -127,7 +127,12 @@ def node_seen(node: Node, *, machine: str, extra: Resources = Resources.ZERO) ->
         name=node.metadata.name,
         allocatable=parse(node.status.allocatable, round_up=False) + extra,
         labels=tuple(sorted(labels.items())),
-        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints if each.key not in _OURS),
+        # As it will be: whether it has come and whom it is kept for is told apart, and these taints go by themselves.
+        taints=tuple(
+            Taint(each.key, each.value, each.effect)
+            for each in node.spec.taints
+            if each.key not in _OURS and each.key not in _STARTING
+        ),
         machine=machine,
         ready=node.ready and not any(each.key in _STARTING for each in node.spec.taints),
         cordoned=node.spec.unschedulable,

@@ -53,6 +53,12 @@ class OperatorMetrics:
         )
         self.dispatch = Gauge(f"{_P}dispatch_inflight", "Writes to the cluster under way.", registry=registry)
         self.evictions = Counter(f"{_P}evictions", "Evictions asked for.", ["outcome"], registry=registry)
+        self.reservations = Counter(
+            f"{_P}reservations", "Tolerations of new nodes added to pods.", ["outcome"], registry=registry
+        )
+        self.reserves = Gauge(
+            f"{_P}reserves_nodes", "Whether new nodes are reserved: 0 where pods may not be patched.", registry=registry
+        )
         self.drains = Gauge(f"{_P}drains", "Nodes being drained.", registry=registry)
         self.inexpressible = Gauge(
             f"{_P}requests_not_expressible", "Requests that no fleet can be asked for.", registry=registry

@@ -28,7 +28,7 @@ from bigfleet.operator.core.mirror.waiting import PATIENCE
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
 from bigfleet.operator.kube.client import Client
-from bigfleet.operator.kube.listwatch import ListWatch
+from bigfleet.operator.kube.listwatch import ListWatch, key_of
 from bigfleet.operator.kube.notices import Notices
 from bigfleet.operator.kube.objects import Budget, DaemonSet, Node, Pod
 from bigfleet.operator.reading.overhead import Overhead
@@ -86,7 +86,7 @@ class Operator:
             levels_every=int(settings.fill_seconds * op.SECOND),
             firm_last=settings.spares_firm_nodes,
             old_after=int(settings.old_seconds * op.SECOND),
-            reserves=settings.reserve_new_nodes,
+            reserves=settings.reserves,
             patience=PATIENCE if settings.hard_closing else 0,
         )
         self._session: Session | None = None
@@ -95,7 +95,7 @@ class Operator:
         self._marks = NodeMarks(
             client, self._view.nodes, hard_closing=settings.hard_closing, levels=settings.fill_levels
         )
-        self._reservations = Reservations(client, self._view.key_of_uid)
+        self._reservations = Reservations(client, self._view.key_of_uid, metrics, self._may_reserve)
         self._evictions = Evictions(client, self._view, metrics, self._eviction_ended)
         self._hints = Hints(client)
         self._upcoming = UpcomingNodes(
@@ -172,6 +172,8 @@ class Operator:
         ]
         settings = self._settings
         capabilities = {*OPERATOR_CAPABILITIES, *((PLACEMENT,) if settings.placement else ())}
+        if settings.reserves:
+            self._reservations.begin()
         self._look()
         self._session = Session(
             SessionSettings(
@@ -295,6 +297,10 @@ class Operator:
             log.debug("new node kept", node=name, kept_for=whom)
             self._marks.keep(name, whom)
 
+    def _may_reserve(self, may: bool) -> None:
+        self._mirror.reserve(may)
+        self._dirty.set()
+
     def _expect(self, frame: shard_pb2.NodeStateUpdate) -> None:
         if frame.state == provider_pb2.MACHINE_STATE_CONFIGURING:
             self._mirror.told(frame.machine_id, coming_node(frame, self._overhead.total()), frame.group)
@@ -324,9 +330,11 @@ class Operator:
 
     def _pod_seen(self, pod: Pod) -> None:
         self._view.pod_seen(pod)
+        self._reservations.seen(key_of(pod), pod)
 
     def _pod_gone(self, key: str) -> None:
         self._view.pod_gone(key)
+        self._reservations.gone(key)
         self._evictions.changed()
 
     # -------------------------------------------------------------------------------------------------------- the shard

@@ -57,6 +57,11 @@ class OperatorSettings:
         whom the rule lets there that nobody is driven into a risk."""
         return self.keep_off_interruptible <= _AT_STAKE
 
+    @property
+    def reserves(self) -> bool:
+        """Whether new nodes are reserved for pods, which are given a toleration for it."""
+        return self.keep_new_nodes and self.reserve_new_nodes
+
     def __post_init__(self) -> None:
         if not self.cluster_id:
             raise SettingsError("--cluster-id is required")

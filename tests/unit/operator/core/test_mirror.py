@@ -727,3 +727,61 @@ def test_nodes_of_a_gang_that_went_elsewhere_are_reserved_for_another_that_lacks
     assert mirror.settle(SECOND).let_go == ()
     mirror.apply([node("b", kept_for=FOR_GANG)])
     assert dict(mirror.settle(2 * SECOND).reserved).keys() == {"m-a", "m-b"}
+
+
+def test_nodes_reserved_before_pods_were_forbidden_to_us_are_opened_and_no_more_are_kept() -> None:
+    mirror = looked(pods(3, shape(2000)), pods(2, gpu_job(2000), first=10))
+    come(mirror, gpu_node("gpu"))
+    assert mirror.settle(SECOND).reserved
+    mirror.reserve(False)
+    found = mirror.settle(2 * SECOND)
+    assert (found.let_go, found.reserved, mirror.keep_for("")) == (("m-gpu",), (), "")
+    mirror.reserve(True)
+    mirror.settle(3 * SECOND)
+    assert mirror.keep_for("") == "reserved"
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_an_operator_that_starts_again_opens_what_its_earlier_life_reserved(reserves: bool) -> None:
+    """In time, or at once when it was told meanwhile to leave pods alone."""
+    mirror = Mirror(reserves=reserves)
+    mirror.apply([*pods(3, shape(2000)), *pods(2, gpu_job(2000), first=10), gpu_node("gpu", kept_for="reserved")])
+    found = mirror.settle(5 * SECOND)
+    assert bool(found.reserved) is reserves, "where it leaves pods alone it names none"
+    assert found.let_go == (() if reserves else ("m-gpu",))
+    if reserves:
+        assert mirror.next_timer() == 35 * SECOND
+        assert mirror.settle(35 * SECOND).let_go == ("m-gpu",)
+
+
+def test_a_node_that_does_not_show_its_devices_yet_is_kept_until_it_does() -> None:
+    """A kubelet registers and becomes ready before the plug-in of its devices speaks."""
+    mirror = looked(pods(3, shape(2000)), pods(2, gpu_job(2000), first=10))
+    mirror.told("m-gpu", replace(gpu_node("gpu"), ready=False))
+    come(mirror, node("gpu", ready=False))
+    assert mirror.settle(SECOND).let_go == ()
+    mirror.apply([node("gpu", kept_for="reserved")])
+    found = mirror.settle(2 * SECOND)
+    assert (found.let_go, found.reserved) == ((), ()), "nobody is sent to a node that is not whole"
+    assert mirror.next_timer() == 122 * SECOND
+    mirror.apply([gpu_node("gpu", kept_for="reserved")])
+    found = mirror.settle(40 * SECOND)
+    assert [len(uids) for _, uids in found.reserved] == [2] and not found.let_go
+    assert mirror.settle(70 * SECOND).let_go == ("m-gpu",)
+
+
+def test_a_node_that_never_shows_its_devices_opens_after_two_minutes() -> None:
+    mirror = looked(pods(3, shape(2000)), pods(2, gpu_job(2000), first=10))
+    mirror.told("m-gpu", replace(gpu_node("gpu"), ready=False))
+    come(mirror, node("gpu"))
+    assert mirror.settle(SECOND).let_go == ()
+    assert mirror.settle(120 * SECOND).let_go == ()
+    assert mirror.settle(121 * SECOND).let_go == ("m-gpu",)
+
+
+def test_a_node_that_is_not_ready_is_let_go_when_nothing_that_few_nodes_would_do_for_lacks_room() -> None:
+    mirror = looked(pods(3, shape(2000)), pods(1, alone(), first=10))
+    come(mirror, node("a", 1, ready=False))
+    assert mirror.settle(SECOND).let_go == (), "not all of it is known"
+    mirror.apply([f.PodGone("alone-waiting-010")])
+    assert mirror.settle(2 * SECOND).let_go == ("m-a",)

@@ -7,9 +7,11 @@ room, carries a hard taint from its registration on, and those it is for get a t
 has room, of what its nodes and open ones offer (or another gang that lacks some, if that one waits no more); other pods
 as `reserving` plans them. What is reserved for nobody is open to all at once, and so is a node on which a gang stands;
 one that is reserved opens when whom it is for stands there or is gone, and 30 s after it is ready and reserved at the
-latest: somebody may refuse us the toleration. One that waits for the rest of its gang is kept for eight minutes: let go
-while the last of its siblings boots, it was bought for a second time, and others took it. (The shard gives up a node
-that is not ready ten minutes after it was bound; two are for becoming one.)
+latest: somebody may refuse us the toleration. Before a node is ready not all of it is known, and devices are shown some
+time after that: until then it is kept while such pods lack room, two minutes after it is ready at the latest. One that
+waits for the rest of its gang is kept for eight minutes: let go while the last of its siblings boots, it was bought for
+a second time, and others took it. (The shard gives up a node that is not ready ten minutes after it was bound; two are
+for becoming one.)
 Owns whom a node is kept for and until when; taint and tolerations are the shell's to write.
 """
 
@@ -18,12 +20,14 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 from typing import TYPE_CHECKING
 
+from bigfleet.model.resources import is_device
 from bigfleet.operator.core.events import SECOND
 
 if TYPE_CHECKING:
     from bigfleet.operator.core.mirror.nodes import Node
 
 RESERVED_FOR = 30 * SECOND
+KEPT_FOR_DEVICES = 120 * SECOND
 KEPT_FOR_GANG = 480 * SECOND
 RESERVED = "reserved"
 _GANG = "gang "
@@ -39,6 +43,8 @@ class Keeping:
         self._since: dict[str, int] = {}
         # Since when each of them is ready and reserved for somebody.
         self._reserved: dict[str, int] = {}
+        # Devices that the machine of a kept node was said to have.
+        self._promised: dict[str, set[str]] = {}
         # Machines under way as the nodes they will be, each with the gang it was bound for.
         self._coming: dict[str, tuple[str, Node]] = {}
         self._looked_at = 0
@@ -60,15 +66,18 @@ class Keeping:
 
     def note(self, node: Node) -> None:
         """The node as it is now."""
+        coming = self._coming.get(node.facts.machine)
         if node.facts.kept_for:
             self._nodes[node.name] = node
+            if coming is not None:
+                self._promised[node.name] = set(filter(is_device, coming[1].facts.allocatable.names()))
         else:
             self.forget(node.name)
         if node.facts.ready or node.facts.kept_for:
             self._coming.pop(node.facts.machine, None)
 
     def forget(self, name: str) -> None:
-        for known in (self._nodes, self._since, self._reserved):
+        for known in (self._nodes, self._since, self._reserved, self._promised):
             known.pop(name, None)
 
     def for_gang(self, group: str, waiting: Container[str]) -> list[Node]:
@@ -81,8 +90,11 @@ class Keeping:
         return sorted(found, key=lambda node: (_gang_of(node) != group, node.name))
 
     def here(self) -> list[Node]:
-        """Nodes to reserve for others than gangs, whether they are ready yet or not."""
-        kept = (node for node in self._nodes.values() if _gang_of(node) is None and node.may_open)
+        """Nodes to reserve for others than gangs, whether they are ready yet or not, that show what they were said to
+        have."""
+        kept = (
+            node for node in self._nodes.values() if _gang_of(node) is None and node.may_open and self._is_whole(node)
+        )
         return sorted(kept, key=lambda node: node.name)
 
     def coming(self) -> list[Node]:
@@ -109,6 +121,8 @@ class Keeping:
                 self._since.setdefault(name, now)
                 if wanted:
                     self._reserved.setdefault(name, now)
+            if group is None and not (node.facts.ready and self._is_whole(node)):
+                wanted = wanted or (choosy and self.reserves)
             if group is not None and not wanted and not node.occupants:
                 short = len(seated) < len(waiting)
                 wanted = not node.facts.ready or (group not in seated if group in waiting else short)
@@ -124,7 +138,12 @@ class Keeping:
     def _until(self, name: str, else_: int) -> int:
         if name in self._reserved:
             return self._reserved[name] + RESERVED_FOR
-        return self._since[name] + KEPT_FOR_GANG if name in self._since else else_
+        if name not in self._since:
+            return else_
+        return self._since[name] + (KEPT_FOR_DEVICES if _gang_of(self._nodes[name]) is None else KEPT_FOR_GANG)
+
+    def _is_whole(self, node: Node) -> bool:
+        return self._promised.get(node.name, set()) <= set(node.facts.allocatable.names())
 
 
 def _gang_of(node: Node) -> str | None:

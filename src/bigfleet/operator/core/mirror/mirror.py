@@ -99,6 +99,11 @@ class Mirror:
         """For whom a node of ours is kept that has just come, bought for this gang or none; empty when for nobody."""
         return self._books.keeping.keep_for(group)
 
+    def reserve(self, on: bool) -> None:
+        """Whether pods may be given tolerations. Where they may not, what was reserved is let go at the next look."""
+        self._books.keeping.reserves = on
+        self._settled = False
+
     def settle(self, now: int) -> Findings:
         """Look once at everything."""
         books = self._books

@@ -80,7 +80,7 @@ def place_waiting(books: Books, placing: Placing, now: int, patience: int = 0) -
     _reopen(books, placing, short, outcome, now - patience if patience else None)
     lacking = [pod for pod in outcome.stranded if pod.kind.same is None]
     choosy = any(is_choosy(pod.kind) for pod in lacking if pod.row is not None)
-    if choosy and (here := books.keeping.here()):
+    if choosy and books.keeping.reserves and (here := books.keeping.here()):
         outcome.reserved |= reserve(placing, lacking, here, books.keeping.coming())
     outcome.let_go = books.keeping.let_go(gangs, whole, outcome.reserved, choosy, now)
     _place_placeholders(books, placing, outcome)
