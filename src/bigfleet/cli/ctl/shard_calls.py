@@ -14,9 +14,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from bigfleet.cli.commands import AwayError, CommandError, MistakeError, NotFoundError
-from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, with_shared_flags
+from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, not_the_one, unreachable, with_shared_flags
 from bigfleet.cli.output import Output
-from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 
@@ -50,10 +49,9 @@ class Caller:
         if code is grpc.StatusCode.NOT_FOUND:
             return NotFoundError(details)
         if code is grpc.StatusCode.UNAVAILABLE:
-            advised = with_advice(details, "shard", self.address)
-            if advised != details:
-                return AwayError(f"shard {self.address}: {advised}")
-            return AwayError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
+            return unreachable("shard", self.address, details, self.tls)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return not_the_one("shard", self.address)
         kind = STATUS_ERRORS.get(code, CommandError)
         return kind(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
