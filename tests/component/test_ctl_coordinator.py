@@ -84,6 +84,9 @@ async def test_domains_are_assigned_moved_and_unassigned(tmp_path: Path) -> None
         assert await typed("assign-domain", *flat) == f"assigned {ZONE}=b → s1\n"
         assert "already assigned" in await typed("domains", "assign", *where, "--shard", "s1", code=5)
         assert "not found" in await typed("domains", "assign", "--key", ZONE, "--value", "c", "--shard", "x", code=3)
+        as_moved = ("--key", ZONE, "--value", "d", "--to", "s1")
+        assert await typed("domains", "assign", *as_moved) == f"assigned {ZONE}=d → s1\n"
+        assert await typed("domains", "unassign", *as_moved[:4]) == f"unassigned {ZONE}=d\n"
         table = await typed("domains", "list")
         assert columns(table) == ["TOPOLOGY_KEY", "TOPOLOGY_VALUE", "SHARD"] and len(table.splitlines()) == 3
         assert await typed("list-domain-assignments") == table

@@ -85,8 +85,22 @@ async def gathered(pages: AsyncIterable[T]) -> list[T]:
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """A message under its field names of the contract."""
-    made: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    """A message under its field names of the contract, the same bytes for the same message: a map has no order of its
+    own, and whoever compares two answers must not see a change where there is none."""
+    return _ordered(message, MessageToDict(message, preserving_proto_field_name=True))
+
+
+def _ordered(message: Message, made: dict[str, Any]) -> dict[str, Any]:
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        name = field.name
+        if field.message_type.GetOptions().map_entry:
+            made[name] = dict(sorted(made[name].items()))
+        elif isinstance(made[name], list):
+            made[name] = [_ordered(*pair) for pair in zip(value, made[name], strict=True)]
+        elif isinstance(made[name], dict):
+            made[name] = _ordered(value, made[name])
     return made
 
 
