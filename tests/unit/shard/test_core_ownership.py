@@ -284,7 +284,9 @@ def test_what_a_cluster_lacks_that_went_to_its_own_shard_is_not_told_here_any_mo
     cluster.connect()
     cluster.send(cpu("c", 2), cpu("c", 5000, priority=7))
     world.run(30)
-    assert {row.key.cluster for row in world.results[-1].verdicts.rows()} == {"c", "stays"}, "moved back, it is served as before"
+    assert {row.key.cluster for row in world.results[-1].verdicts.rows()} == {"c", "stays"}, (
+        "moved back, it is served as before"
+    )
     world.core.validate()
 
 
