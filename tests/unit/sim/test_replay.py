@@ -118,7 +118,8 @@ def test_an_instance_type_alone_means_what_is_paid_by_the_hour(tmp_path: Path) -
         (
             "gold,",
             "platinum,",
-            "jobs.csv:2: tier is 'platinum'; give a whole number of 32 bits, or a name under `priorities` (gold",
+            "jobs.csv:2: tier is 'platinum'; give a whole number of 32 bits, or a name under `priorities` "
+            "(gold, silver)",
         ),
         (",500m,512Mi,0,", ",,,,", "jobs.csv:3: cores is ''; give a job that asks for cpu, memory or gpus"),
         ("submit,", "when,", "jobs.csv:1: has no column 'submit' for arrival; name one of its own: when, run"),
