@@ -60,6 +60,7 @@ def test_it_is_ready_tells_its_metrics_and_stops_with_zero(tmp_path: Path) -> No
         (("--rebalance-margin", "7"), "--rebalance-margin is 7; it is a share", 2),
         (("--rebalance-margin", "nan"), "--rebalance-margin is nan; it is a share", 2),
         (("--etcd-endpoints", "127.0.0.1:1"), "--advertise-addr", 2),
+        (("--data-dir", "/dev/null/x"), "cannot be used: Not a directory; give --data-dir a writable directory", 1),
     ],
 )
 def test_a_bad_flag_is_one_sentence_and_exit_code_two_a_risk_refused_one(

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ async def test_domains_are_assigned_moved_and_unassigned(tmp_path: Path) -> None
         assert await typed("assign-domain", *flat) == f"assigned {ZONE}=b → s1\n"
         assert "already assigned" in await typed("domains", "assign", *where, "--shard", "s1", code=5)
         assert "not found" in await typed("domains", "assign", "--key", ZONE, "--value", "c", "--shard", "x", code=3)
+        as_moved = ("--key", ZONE, "--value", "d", "--to", "s1")
+        assert await typed("domains", "assign", *as_moved) == f"assigned {ZONE}=d → s1\n"
+        assert await typed("domains", "unassign", *as_moved[:4]) == f"unassigned {ZONE}=d\n"
         table = await typed("domains", "list")
         assert columns(table) == ["TOPOLOGY_KEY", "TOPOLOGY_VALUE", "SHARD"] and len(table.splitlines()) == 3
         assert await typed("list-domain-assignments") == table
@@ -179,6 +183,37 @@ async def test_nobody_there_and_nobody_allowed_have_codes_of_their_own(tmp_path:
         typed = Typed(asked, *flags)
         assert "nothing to show" in await typed("shards", "list")
         assert "requires" in await typed("pause", code=6)
+
+
+async def test_a_certificate_the_server_will_not_have_is_told_as_that_and_not_as_a_server_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a server closes the connection without a word: what is wrong is only to be found in one's own files."""
+    authority.create_authority(tmp_path)
+    for name, days in (("admin", 1), ("old", -1)):
+        authority.issue(tmp_path, ADMIN, addresses=["127.0.0.1"], days=days, file_name=name)
+    clock_skew = authority._CLOCK_SKEW
+    monkeypatch.setattr(authority, "_CLOCK_SKEW", -timedelta(hours=12))
+    authority.issue(tmp_path, ADMIN, addresses=["127.0.0.1"], days=1, file_name="early")
+    monkeypatch.setattr(authority, "_CLOCK_SKEW", clock_skew)
+    ca = str(tmp_path / "ca.crt")
+    serving = TlsFiles(str(tmp_path / "admin.crt"), str(tmp_path / "admin.key"), ca)
+    async with coordinator(tmp_path / "data", tls=serving, caller=serving) as asked:
+        for name, words in (("old", "expired on"), ("early", "is not valid before")):
+            flags = ("--tls-cert", str(tmp_path / f"{name}.crt"), "--tls-key", str(tmp_path / f"{name}.key"))
+            said = await Typed(asked, *flags, "--tls-ca", ca)("shards", "list", code=6)
+            assert f"{tmp_path / name}.crt {words}" in said and "running" not in said
+        said = await Typed(asked)("shards", "list", code=6)
+        assert "--tls-cert" in said and "running" not in said
+        as_shard = ["needs", "--shard", asked.address]
+        ended = await asyncio.to_thread(CliRunner().invoke, app, as_shard)
+        assert "wants certificates and none was given" in str(ended.exception)
+
+
+async def test_whoever_is_asked_as_what_they_are_not_is_said_to_be_another(tmp_path: Path) -> None:
+    async with coordinator(tmp_path / "data") as asked:
+        ended = await asyncio.to_thread(CliRunner().invoke, app, ["needs", "--shard", asked.address])
+        assert "it is no shard (a coordinator?)" in str(ended.exception)
 
 
 async def test_watching_shows_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

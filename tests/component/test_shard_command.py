@@ -81,7 +81,12 @@ def test_a_shard_told_neither_where_nor_with_what_listens_on_this_machine_only()
 def test_an_unknown_key_in_the_config_file_is_named(tmp_path: Path) -> None:
     config = tmp_path / "shard.yaml"
     config.write_text("fake-provider: true\ncycle-intervall: 5s\n")
-    assert "setting 'cycle-intervall' is unknown" in refused("--config", str(config))
+    said = refused("--config", str(config))
+    assert "setting 'cycle-intervall' is unknown; did you mean cycle-interval" in said and "tls-cert" not in said
+    config.write_text("fake_provider: true\n")
+    assert "did you mean fake-provider" in refused("--config", str(config))
+    config.write_text("xyzzy: 1\n")
+    assert "accepted are" in refused("--config", str(config))
 
 
 def test_every_setting_is_a_flag_and_a_file_key_with_help() -> None:

@@ -19,6 +19,7 @@ from bigfleet.shard.process import ShardProcess
 from bigfleet.shard.runtime import journal
 from bigfleet.shard.settings import settings_from
 from bigfleet.transport import ADMIN, READONLY, Identity, Kind, TlsFiles, authority, channel
+from bigfleet.transport.errors import TransportError
 from bigfleet.wire import (
     capacity_pb2,
     provider_pb2,
@@ -355,3 +356,28 @@ async def _ready(process: ShardProcess) -> bool:
 
 async def _fenced(process: ShardProcess) -> bool:
     return process.metrics.value("action_execute_outcomes_total", ("Bootstrap", "fenced")) >= 1
+
+
+@pytest.mark.parametrize("who", ["admin", "other shard", "nobody", "two at once"])
+async def test_a_shard_does_not_start_with_a_certificate_that_is_not_its_own(
+    certificates: Certificates, tmp_path: Path, who: str
+) -> None:
+    """Its peers would refuse it one call at a time; one sentence at the start says whose it is and whose it must be."""
+    own = "bigfleet://shard/shard-0"
+    presented = {
+        "admin": lambda: certificates.of(ADMIN),
+        "other shard": lambda: certificates.of(Identity(Kind.SHARD, "shard-1")),
+        "nobody": certificates.with_names,
+        "two at once": lambda: certificates.with_names(own, "bigfleet://admin"),
+    }[who]()
+    settings, config = settings_from(
+        {"fake-provider": True, "id": "shard-0", "data-dir": str(tmp_path / "data"), "listen": "127.0.0.1:0"}
+        | {"metrics-addr": "0", "tls-cert": presented.cert, "tls-key": presented.key, "tls-ca": presented.ca}
+    )
+    with pytest.raises(TransportError) as refused:
+        async with ShardProcess.opened(settings, config):
+            pass
+    said = str(refused.value)
+    assert presented.cert in said and f"this is {own}:" in said and "\n" not in said
+    assert "bigfleetctl certs issue shard shard-0" in said
+    assert not (tmp_path / "data").exists(), "nothing was begun: no epoch is used up by a start that cannot work"

@@ -60,7 +60,7 @@ class ConflictError(CommandError):
 
 
 class ForbiddenError(CommandError):
-    """The certificate that was shown may not do this."""
+    """The certificate that was shown, or that none was shown, does not allow this."""
 
     code = FORBIDDEN
 

@@ -38,9 +38,9 @@ from bigfleet.shard.settings import FAKE_PROVIDER, ProcessSettings
 from bigfleet.shard.streams.session_streams import SessionStreams
 from bigfleet.shard.telemetry.gauges import publish_gauges
 from bigfleet.shard.telemetry.metrics import PREFIX, ShardMetrics
-from bigfleet.transport import Server, channel
+from bigfleet.transport import Server, channel, identity
 from bigfleet.transport.address import is_local
-from bigfleet.transport.certificate_watch import CertificateWatch
+from bigfleet.transport.certificate_watch import CertificateWatch, require_own
 from bigfleet.transport.endpoints import HttpEndpoints
 from bigfleet.transport.parts import Parts
 from bigfleet.wire import shard_pb2_grpc, shardread_pb2_grpc
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from bigfleet.shard.contract.config import ShardConfig
     from bigfleet.shard.contract.events import Audit, Event, RunStep
     from bigfleet.shard.contract.step_result import StepResult
+    from bigfleet.transport.identity import Identity
 
 log = structlog.get_logger(__name__)
 
@@ -124,7 +125,7 @@ class ShardProcess:
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
-        self.certificates = CertificateWatch(settings.tls, PREFIX)
+        self.certificates = CertificateWatch(settings.tls, PREFIX, own=_own_identity(settings, config))
         self.registry.register(self.certificates)
         self.http = HttpEndpoints(
             settings.metrics_addr,
@@ -142,6 +143,8 @@ class ShardProcess:
     @asynccontextmanager
     async def opened(cls, settings: ProcessSettings, config: ShardConfig) -> AsyncIterator[ShardProcess]:
         """A shard whose address is bound and whose journal is open; closed in order at the end of the block."""
+        if (own := _own_identity(settings, config)) is not None:
+            require_own(settings.tls, own)
         async with AsyncExitStack() as stack:
             journal = JournalFile(Path(settings.data_dir), config.id, min_epoch=settings.min_epoch)
             stack.callback(journal.close)
@@ -315,6 +318,11 @@ class ShardProcess:
         from bigfleet.shard.rehearsal.pretending import pretend_provider
 
         return [await stack.enter_async_context(pretend_provider(FAKE_PROVIDER, self.settings, self.config.id))]
+
+
+def _own_identity(settings: ProcessSettings, config: ShardConfig) -> Identity | None:
+    """Who this shard's certificate must say it is; nobody is anybody over plaintext."""
+    return identity.shard(config.id) if settings.tls.enabled else None
 
 
 def _audit_log(settings: ProcessSettings) -> AuditLog | None:

@@ -6,6 +6,7 @@ of them knows is an error. Combinations that cannot work are refused before anyt
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -168,7 +169,7 @@ def settings_from(given: Mapping[str, object]) -> tuple[ProcessSettings, ShardCo
     known = known_settings()
     for name in given:
         if name not in known:
-            raise ConfigError(f"setting {name!r} is unknown; accepted are {', '.join(sorted(known))}")
+            raise ConfigError(f"setting {name!r} is unknown; {_meant(str(name), sorted(known))}")
     process_names = {option_name(entry) for entry in fields(ProcessSettings)}
     process = read_settings(ProcessSettings, {name: value for name, value in given.items() if name in process_names})
     if "listen" not in given:
@@ -176,6 +177,11 @@ def settings_from(given: Mapping[str, object]) -> tuple[ProcessSettings, ShardCo
     core = {name: value for name, value in given.items() if name not in process_names}
     core |= {"providers": list(process.provider_names()), "with-coordinator": bool(process.coordinators)}
     return process, read_settings(ShardConfig, core)
+
+
+def _meant(name: str, known: list[str]) -> str:
+    like = difflib.get_close_matches(name.removeprefix("--").replace("_", "-"), known)
+    return f"did you mean {' or '.join(like)}?" if like else f"accepted are {', '.join(known)}"
 
 
 def known_settings() -> dict[str, Any]:

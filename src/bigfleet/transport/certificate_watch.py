@@ -2,6 +2,7 @@
 
 Looks at the pair in use and at the files: a rotation that wrote garbage or removed a file changes nothing at once and
 ends everything when the pair in use expires. Each trouble is said when it begins and when it is over, not meanwhile.
+A process that has an identity of its own must carry it: it does not start with another's, and is not ready with one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from bigfleet.transport.certificates import LeafFiles, TlsFiles, read_pair
+from bigfleet.transport.certificates import LeafFiles, TlsFiles, leaf_uris, out_of_time, read_pair
 from bigfleet.transport.errors import TransportError
+from bigfleet.transport.identity import SCHEME, Identity, IdentityError, single_identity
 
 log = structlog.get_logger(__name__)
 
@@ -28,13 +30,22 @@ DAY = 86_400.0
 WARNINGS = (7 * DAY, DAY)
 
 
+def require_own(files: TlsFiles, own: Identity) -> None:
+    """Refuse a certificate that is not this process's own: every peer would refuse it, one call at a time."""
+    if files.enabled and (wrong := _not_own(files.cert, LeafFiles(files).current().chain, own)):
+        raise TransportError(wrong)
+
+
 class CertificateWatch(Collector):
     """The certificates of one process; a metrics collector and a readiness check. Plaintext has nothing to watch."""
 
-    def __init__(self, files: TlsFiles, prefix: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, files: TlsFiles, prefix: str, clock: Callable[[], float] = time.time, own: Identity | None = None
+    ) -> None:
         self._files = files
         self._prefix = prefix
         self._clock = clock
+        self._own = own
         self._leaf = LeafFiles(files) if files.enabled else None
         self._troubles: dict[str, str] = {}
 
@@ -57,12 +68,12 @@ class CertificateWatch(Collector):
 
     def unusable(self) -> str | None:
         """Why nobody can connect any more; None while they can."""
-        gone = [name for name, left in self.expiries().items() if left <= 0]
-        if not gone:
+        if self._leaf is None:
             return None
-        paths = {"cert": self._files.cert, "ca": self._files.ca}
-        named = " and ".join(paths[name] for name in gone)
-        return f"nobody can connect: {named} expired; put a newer certificate there"
+        found = [f"{path} {trouble}" for path, trouble in self._out_of_time()]
+        if found:
+            return f"nobody can connect: {' and '.join(found)}; put a certificate there that is valid now"
+        return self._foreign()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
@@ -90,11 +101,39 @@ class CertificateWatch(Collector):
             mode = 0
         if mode & stat.S_IROTH:
             yield str(key), f"everybody on this host can read the key (mode {stat.S_IMODE(mode):04o}); chmod 0600 {key}"
+        if foreign := self._foreign():
+            yield f"{cert} in use", foreign
+        for path, trouble in self._out_of_time():
+            yield path, f"{trouble}: nobody can connect"
+        paths = {"cert": self._files.cert, "ca": self._files.ca}
         for name, left in self.expiries().items():
-            if left <= 0:
-                yield name, "expired: nobody can connect any more"
-            elif reached := [bound for bound in WARNINGS if left <= bound]:
-                yield name, f"expires in less than {int(min(reached) // DAY)} days"
+            if left > 0 and (reached := [bound for bound in WARNINGS if left <= bound]):
+                yield paths[name], f"expires in less than {int(min(reached) // DAY)} days"
+
+    def _out_of_time(self) -> Iterator[tuple[str, str]]:
+        assert self._leaf is not None
+        for path, pem in ((self._files.cert, self._leaf.current().chain), (self._files.ca, self._leaf.authority)):
+            if trouble := out_of_time(pem, self._clock()):
+                yield path, trouble
+
+    def _foreign(self) -> str | None:
+        if self._leaf is None or self._own is None:
+            return None
+        return _not_own(self._files.cert, self._leaf.current().chain, self._own)
+
+
+def _not_own(path: str, chain: bytes, own: Identity) -> str | None:
+    """What is wrong with who this certificate is; None when it is `own`."""
+    try:
+        presented = str(single_identity(leaf_uris(chain)))
+    except IdentityError:
+        presented = " and ".join(uri for uri in leaf_uris(chain) if uri.startswith(SCHEME)) or "no bigfleet:// name"
+    if presented == own.uri:
+        return None
+    return (
+        f"{path} carries {presented}, this is {own}: give the certificate that was issued to it, as "
+        f"`bigfleetctl certs issue {own.kind} {own.name}` makes one"
+    )
 
 
 def _expiry(pem: bytes) -> float:

@@ -112,6 +112,29 @@ def read_pair(cert: Path, key: Path) -> LeafPair:
     return LeafPair(chain, secret)
 
 
+def leaf_uris(chain: bytes) -> list[str]:
+    """The URI names of the leaf of a chain in PEM, of whatever scheme."""
+    return uris_of(x509.load_pem_x509_certificates(chain)[0])
+
+
+def uris_of(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return names.value.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def out_of_time(pem: bytes, now: float) -> str | None:
+    """Since or until when a certificate in it is not valid at `now`; None when all are."""
+    for each in x509.load_pem_x509_certificates(pem):
+        if each.not_valid_after_utc.timestamp() <= now:
+            return f"expired on {each.not_valid_after_utc:%Y-%m-%d %H:%M:%SZ}"
+        if each.not_valid_before_utc.timestamp() > now:
+            return f"is not valid before {each.not_valid_before_utc:%Y-%m-%d %H:%M:%SZ}"
+    return None
+
+
 def _certificates(data: bytes, path: str | Path, accepted: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(data)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from bigfleet.transport.address import split, without_resolver
 from bigfleet.transport.advice import other_name
-from bigfleet.transport.certificates import TlsFiles
+from bigfleet.transport.certificates import TlsFiles, uris_of
 from bigfleet.transport.errors import TransportError
 from bigfleet.transport.identity import Identity, IdentityError, single_identity
 
@@ -44,7 +44,7 @@ class ServerPin:
         """Handshake once and remember the server's leaf. Raises `TransportError` when it must not be trusted."""
         try:
             leaf = await asyncio.wait_for(self._present(), _LOOK_SECONDS)
-            presented = single_identity(_uris(leaf))
+            presented = single_identity(uris_of(leaf))
         except ssl.CertificateError as error:
             why = other_name(self._target, self.expected.kind) if "mismatch" in str(error) else str(error)
             raise TransportError(f"cannot verify {self.expected} at {self._target}: {why}") from error
@@ -77,11 +77,3 @@ class ServerPin:
             return x509.load_der_x509_certificate(presented)
         finally:
             writer.close()
-
-
-def _uris(certificate: x509.Certificate) -> list[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return []
-    return names.value.get_values_for_type(x509.UniformResourceIdentifier)

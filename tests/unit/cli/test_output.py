@@ -7,7 +7,9 @@ import sys
 import pytest
 import yaml
 
+from bigfleet.cli.ctl.shard_calls import as_json
 from bigfleet.cli.output import Output, print_data, print_record, print_records
+from bigfleet.wire import provider_pb2, shardread_pb2
 
 RECORD = {"name": "é", "paused": False, "set_by": "", "sizes": {"cpu": 2}, "zones": ["a", "b"], "none": None}
 
@@ -70,3 +72,15 @@ def test_an_empty_table_says_so_where_it_disturbs_no_program(capsys: pytest.Capt
     print_records([], Output.TABLE)
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "nothing to show\n")
+
+
+def test_programs_get_the_same_bytes_for_the_same_message() -> None:
+    """A map of the wire has another order in every process: whoever compares two answers would see changes."""
+    names = [f"example.org/{letter}" for letter in "qwertyuiopas"]
+    machine = provider_pb2.Machine(id="m", labels=dict.fromkeys(names, "1"))
+    machine.allocatable.resources.update(dict.fromkeys(names, "1"))
+    found = as_json(shardread_pb2.ListMachinesResponse(machines=[shardread_pb2.MachineView(machine=machine)]))
+    [view] = found["machines"]
+    assert list(view["machine"]["labels"]) == sorted(names)
+    assert list(view["machine"]["allocatable"]["resources"]) == sorted(names)
+    assert next(iter(view["machine"])) == "id", "fields keep the order of the contract"

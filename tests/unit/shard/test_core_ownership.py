@@ -260,6 +260,36 @@ def test_a_cluster_is_referred_after_its_machines_went_to_the_other_shard_and_se
     assert len(world.provider.configured("c")) == 2, "and nothing happens to them"
 
 
+def test_what_a_cluster_lacks_that_went_to_its_own_shard_is_not_told_here_any_more() -> None:
+    """It is served there; whoever reads the old shard's needs would look for pods that run."""
+    world = zoned(with_coordinator=True)
+    world.told(table=table(1, default=ME))
+    cluster, stays = world.operator("c"), world.operator("stays")
+    cluster.send(cpu("c", 2), cpu("c", 5000, priority=7))
+    stays.send(cpu("stays", 1))
+    world.run(20)
+    elsewhere = (ClusterBinding("c", "shard-9", "10.0.0.9:7780"),)
+    world.told(table=table(2, default="shard-9"), bindings=elsewhere)
+    [closed] = cluster.closed
+    world.post(ev.SessionClosed(closed.session, ""))
+    world.run(30)
+    assert {row.key.cluster for row in world.results[-1].verdicts.rows()} == {"stays"}
+    assert not [short for short in world.core.published.shortfalls if short.cluster == "c"]
+    assert "c" in {view.name for view in world.core.read.clusters()}, "or the coordinator would not say where it went"
+    world.core.validate()
+    cluster.closed.clear()
+    cluster.connect()
+    assert [each.referral for each in cluster.closed] == ["10.0.0.9:7780"], "whoever comes back is sent there again"
+    world.told(table=table(3, default=ME), bindings=(ClusterBinding("c", ME),))
+    cluster.connect()
+    cluster.send(cpu("c", 2), cpu("c", 5000, priority=7))
+    world.run(30)
+    assert {row.key.cluster for row in world.results[-1].verdicts.rows()} == {"c", "stays"}, (
+        "moved back, it is served as before"
+    )
+    world.core.validate()
+
+
 def test_a_machine_never_seen_before_is_nobodys_until_the_coordinator_vouches_for_it() -> None:
     world = zoned(with_coordinator=True)
     world.told(table=table(1, default=ME, vouches=True))

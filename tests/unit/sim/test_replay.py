@@ -110,12 +110,16 @@ def test_an_instance_type_alone_means_what_is_paid_by_the_hour(tmp_path: Path) -
         ("2026-01-31T08:10:00+00:00", "later", "jobs.csv:3: submit is 'later'; give a number or a date"),
         ("Team A,3", "Team A,0", "jobs.csv:2: n is '0'; give a whole number of at least 1"),
         ("Team A,3", "Team A,inf", "jobs.csv:2: n is 'inf'; give a whole number of at least 1"),
+        ("Team A,3", "Team A,1e9", "jobs.csv:2: n is '1e9'; give a whole number of at least 1 and at most 1,000,000"),
+        ("512Mi,0,", "512Mi,1e12,", "jobs.csv:3: gpus is '1e12'; give a whole number of at least 0 and at most 10,000"),
+        ("gold,", "1e12,", "jobs.csv:2: tier is '1e12'; give a whole number of 32 bits, or a name under"),
         (",30,", ",-30,", "jobs.csv:2: run is '-30'; give a number of at least 0, or a duration such as 01:30:00"),
         (",30,", ",2026-01-31,", "jobs.csv:2: run is '2026-01-31'; give a number of at least 0"),
         (
             "gold,",
             "platinum,",
-            "jobs.csv:2: tier is 'platinum'; give a whole number, or a name under `priorities` (gold, silver)",
+            "jobs.csv:2: tier is 'platinum'; give a whole number of 32 bits, or a name under `priorities` "
+            "(gold, silver)",
         ),
         (",500m,512Mi,0,", ",,,,", "jobs.csv:3: cores is ''; give a job that asks for cpu, memory or gpus"),
         ("submit,", "when,", "jobs.csv:1: has no column 'submit' for arrival; name one of its own: when, run"),
@@ -134,6 +138,14 @@ def test_a_bad_cell_is_named_with_its_line(tmp_path: Path, old: str, new: str, c
     with pytest.raises(DocumentError) as caught:
         replay_csv(*files(tmp_path, CSV.replace(old, new, 1)))
     assert complaint in str(caught.value)
+
+
+def test_more_pods_at_once_than_the_memory_is_for_are_refused_before_the_run(tmp_path: Path) -> None:
+    head, row = CSV.splitlines()[0], "2026-01-31T{:02}:00:00+00:00,60,2,4,,gold,Team A,1000000"
+    after_each_other = "\n".join([head, *(row.format(hour) for hour in range(6))])
+    assert len(replay_csv(*files(tmp_path, after_each_other)).workloads[0].jobs) == 6  # type: ignore[union-attr]
+    with pytest.raises(DocumentError, match=r"jobs\.csv: 6,000,000 pods would be alive at once; give .* 5,000,000"):
+        replay_csv(*files(tmp_path, "\n".join([head, *[row.format(0)] * 6])))
 
 
 def test_durations_may_be_written_as_batch_systems_print_them(tmp_path: Path) -> None:

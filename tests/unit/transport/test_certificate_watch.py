@@ -11,7 +11,7 @@ import structlog
 from bigfleet.transport.authority import create_authority, issue
 from bigfleet.transport.certificate_watch import DAY, CertificateWatch
 from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
-from bigfleet.transport.identity import shard
+from bigfleet.transport.identity import ADMIN, shard
 
 
 class Clock:
@@ -65,7 +65,7 @@ def test_a_certificate_that_is_about_to_expire_is_told_of_once(
     for _ in range(5):
         watched.look()
         clock.now += 1
-    assert [line["file"] for line in said] == ["cert"] and words in str(said[0]["err"])
+    assert [line["file"] for line in said] == [tls.cert] and words in str(said[0]["err"])
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.write_bytes(b"garbage"), lambda path: path.unlink()])
@@ -90,6 +90,32 @@ def test_a_key_that_everybody_can_read_is_told_of_once(tls: TlsFiles, said: list
     watched.look()
     watched.look()
     assert [line["file"] for line in said] == [tls.key] and "chmod 0600" in str(said[0]["err"])
+
+
+def test_a_certificate_that_is_not_valid_yet_is_told_and_ends_readiness(
+    tls: TlsFiles, said: list[dict[str, object]]
+) -> None:
+    watched, clock = watch(tls)
+    clock.now -= DAY
+    watched.look()
+    watched.look()
+    assert "is not valid before" in (watched.unusable() or "") and tls.cert in (watched.unusable() or "")
+    assert {line["file"] for line in said} == {tls.cert, tls.ca} and len(said) == 2
+
+
+def test_a_rotation_to_the_certificate_of_somebody_else_is_told_once_and_ends_readiness(
+    tls: TlsFiles, tmp_path: Path, said: list[dict[str, object]]
+) -> None:
+    watched = CertificateWatch(tls, "bigfleet_shard_", own=shard("s"))
+    watched.look()
+    assert watched.unusable() is None and not said
+    issue(tmp_path, ADMIN, file_name="shard-s", force=True)
+    watched.look()
+    watched.look()
+    assert len(said) == 1 and "bigfleet://admin" in str(said[0]["err"])
+    assert "bigfleet://admin, this is bigfleet://shard/s" in (watched.unusable() or "")
+    issue(tmp_path, shard("s"), force=True)
+    assert watched.unusable() is None
 
 
 def test_plaintext_has_nothing_to_watch(said: list[dict[str, object]]) -> None:

@@ -1,5 +1,5 @@
-"""What every command that asks a process has, written once: where to ask, who asks, how long, how to show it, and
-which refusal each status it may answer with is."""
+"""What every command that asks a process has, written once: where to ask, who asks, how long, how to show it, which
+refusal each status it may answer with is, and what to say of one that does not answer or answers as somebody else."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from bigfleet.cli.commands import (
 )
 from bigfleet.cli.flags import Insecure, Seconds, TlsCa, TlsCert, TlsKey, duration
 from bigfleet.cli.output import Output, OutputOption
+from bigfleet.transport.advice import own_trouble, with_advice
+from bigfleet.transport.certificates import TlsFiles
 
 Timeout = Annotated[
     Seconds,
@@ -37,6 +39,25 @@ STATUS_ERRORS: dict[grpc.StatusCode, type[CommandError]] = {
     grpc.StatusCode.UNAVAILABLE: AwayError,
     grpc.StatusCode.DEADLINE_EXCEEDED: AwayError,
 }
+
+
+def unreachable(role: str, address: str, details: str, tls: TlsFiles) -> CommandError:
+    """What to tell people of a connection that was not made: what is wrong with it on this side, if anything is."""
+    if own := own_trouble(tls, address):
+        return ForbiddenError(f"{role} {address} cannot be reached: {own}")
+    advised = with_advice(details, role, address)
+    if advised != details:
+        return AwayError(f"{role} {address}: {advised}")
+    return AwayError(f"{role} {address} cannot be reached ({details}); is it running, is --{role} right?")
+
+
+def not_the_one(role: str, address: str) -> CommandError:
+    """Whoever is there speaks gRPC and does not know the question."""
+    other = {"shard": "coordinator", "coordinator": "shard"}[role]
+    return CommandError(
+        f"{address} answers and does not know this question: it is no {role} (a {other}?), or an older one; "
+        f"is --{role} right?"
+    )
 
 
 def flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -16,12 +16,11 @@ import grpc
 import typer
 
 from bigfleet.cli.commands import AwayError, CommandError
-from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, with_shared_flags
+from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, not_the_one, unreachable, with_shared_flags
 from bigfleet.cli.ctl.shard_calls import as_json
 from bigfleet.cli.flags import TEN_SECONDS
 from bigfleet.cli.output import Output, print_record, print_records
 from bigfleet.model.names import LEADER_TERM, PENDING_INSTRUCTIONS, REDIRECT
-from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 from bigfleet.wire import coordinator_pb2_grpc
@@ -94,9 +93,9 @@ class Coordinators:
         """What to tell people, with the exit code of its kind."""
         code, details = error.code(), error.details() or "it gives no reason"
         if code is grpc.StatusCode.UNAVAILABLE:
-            advised = with_advice(details, "coordinator", self.address)
-            unsure = f"cannot be reached ({details}); is it running, is --coordinator right?"
-            return AwayError(f"coordinator {self.address}: {advised if advised != details else unsure}")
+            return unreachable("coordinator", self.address, details, self.tls)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return not_the_one("coordinator", self.address)
         if details == "coordinator: not leader":
             return AwayError(f"coordinator {self.address} does not lead and knows nobody who does; try again shortly")
         if code in STATUS_ERRORS:

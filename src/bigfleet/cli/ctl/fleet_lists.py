@@ -56,7 +56,7 @@ def list_domains(coordinators: Coordinators, shard_id: OnlyShard = "") -> None:
 
 @domains.command("assign")
 @coordinator_command()
-def assign_domain(coordinators: Coordinators, key: Key, value: Value, shard_id: Owner) -> None:
+def assign_domain(coordinators: Coordinators, key: Key, value: Value, shard_id: To) -> None:
     """Give a domain that nobody owns to a shard."""
     request = pb.AssignDomainRequest(topology_key=key, topology_value=value, shard_id=shard_id)
     coordinators.ask("AssignDomain", request)

@@ -14,9 +14,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from bigfleet.cli.commands import AwayError, CommandError, MistakeError, NotFoundError
-from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, with_shared_flags
+from bigfleet.cli.ctl.asking import STATUS_ERRORS, connection_flags, flag, not_the_one, unreachable, with_shared_flags
 from bigfleet.cli.output import Output
-from bigfleet.transport.advice import with_advice
 from bigfleet.transport.certificates import TlsFiles
 from bigfleet.transport.channel import channel
 
@@ -50,10 +49,9 @@ class Caller:
         if code is grpc.StatusCode.NOT_FOUND:
             return NotFoundError(details)
         if code is grpc.StatusCode.UNAVAILABLE:
-            advised = with_advice(details, "shard", self.address)
-            if advised != details:
-                return AwayError(f"shard {self.address}: {advised}")
-            return AwayError(f"shard {self.address} cannot be reached ({details}); is it running, is --shard right?")
+            return unreachable("shard", self.address, details, self.tls)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return not_the_one("shard", self.address)
         kind = STATUS_ERRORS.get(code, CommandError)
         return kind(f"shard {self.address}: {code.name.replace('_', ' ').lower()}: {details}")
 
@@ -87,8 +85,22 @@ async def gathered(pages: AsyncIterable[T]) -> list[T]:
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """A message under its field names of the contract."""
-    made: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    """A message under its field names of the contract, the same bytes for the same message: a map has no order of its
+    own, and whoever compares two answers must not see a change where there is none."""
+    return _ordered(message, MessageToDict(message, preserving_proto_field_name=True))
+
+
+def _ordered(message: Message, made: dict[str, Any]) -> dict[str, Any]:
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        name = field.name
+        if field.message_type.GetOptions().map_entry:
+            made[name] = dict(sorted(made[name].items()))
+        elif isinstance(made[name], list):
+            made[name] = [_ordered(*pair) for pair in zip(value, made[name], strict=True)]
+        elif isinstance(made[name], dict):
+            made[name] = _ordered(value, made[name])
     return made
 
 

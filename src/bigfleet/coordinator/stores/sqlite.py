@@ -40,8 +40,9 @@ class SqliteStore:
             self._db = self._thread.submit(self._opened).result()
         except (sqlite3.Error, OSError) as error:
             self._thread.shutdown(wait=False)
+            why = getattr(error, "strerror", None) or error
             raise StoreError(
-                f"state file {self.path} cannot be used: {error}; give --data-dir a writable directory of its own"
+                f"state file {self.path} cannot be used: {why}; give --data-dir a writable directory of its own"
             ) from error
         except StoreError:
             self._thread.shutdown(wait=False)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from bigfleet.coordinator.core.records import Row
+from bigfleet.refusal import RefusalError
 
 # A restored state may be older than terms and table versions that shards have seen; this lifts it past all of them.
 RESTORE_STEP = 1_000_000
 
 
-class StoreError(Exception):
+class StoreError(RefusalError):
     """The store cannot be used; one sentence says which and why."""
 
 

@@ -271,7 +271,7 @@ class ReadModel:
         return probe_lines(self.demand, self.state.fleet, verdicts, actions)
 
     def clusters(self) -> tuple[ClusterView, ...]:
-        """Every cluster that has demand, machines or a stream, by name."""
+        """Every cluster that has demand, machines or a stream, or went to the shard it belongs to, by name."""
         counts = self.state.fleet.counts
         states: dict[str, dict[int, int]] = {}
         for (cluster, machine_state), count in counts.clusters.items():
@@ -280,7 +280,7 @@ class ReadModel:
         live = {session.cluster: session for session in self.state.sessions}
         held = self.demand.quarantine.held
         views = []
-        for name in sorted(states.keys() | self.demand.clusters.keys() | live.keys()):
+        for name in sorted(states.keys() | self.demand.clusters.keys() | live.keys() | self.demand.served_elsewhere):
             session, wanted = live.get(name), self.demand.clusters.get(name)
             views.append(
                 ClusterView(

@@ -71,10 +71,11 @@ class Cells:
     def text(self, column: str, default: str) -> str:
         return (self._row.get(column) or "").strip() or default
 
-    def whole(self, column: str, default: int, *, low: int, accepted: str = "") -> int:
+    def whole(self, column: str, default: int, *, low: int, high: int | None = None, accepted: str = "") -> int:
         value = self._number(self.text(column, str(default)))
-        if value is None or value < low:
-            raise self.refuse(column, accepted or f"a whole number of at least {low}")
+        if value is None or value < low or (high is not None and value > high):
+            limit = "" if high is None else f" and at most {high:,}"
+            raise self.refuse(column, accepted or f"a whole number of at least {low}{limit}")
         return math.ceil(value)
 
     def quantity(self, column: str, resource: str) -> str:

@@ -2,7 +2,8 @@
 
 Complaints name file, line and column. A column the mapping names must exist: a missing one would make every job small.
 It must exist once, every row must have a cell for every column, and moments more than ten years apart are taken for a
-mixture of units: what is misread silently would be answered with a wrong price.
+mixture of units: what is misread silently would be answered with a wrong price. More pods than any fleet here has are
+a column taken for another, and would fill the memory before they were told.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from bigfleet.virtual.kernel import HOUR
 DELIMITERS = ",;\t|"
 LONGEST = 10 * 365 * 24 * HOUR
 """More than a history lasts: moments further apart are in different units, or one of them is a slip."""
+MOST_PODS = 1_000_000
+"""Of one row. A larger number was meant for another column."""
+MOST_GPUS = 10_000
+"""Of one pod, slices of GPUs too: more than any one machine has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +184,7 @@ def _job(cells: Cells, table: JobTable) -> Job:
         arrival=arrival,
         duration=_duration(cells, columns, arrival),
         cluster=label(cells.text(columns.cluster, table.cluster)),
-        pods=cells.whole(columns.pods, 1, low=1),
+        pods=cells.whole(columns.pods, 1, low=1, high=MOST_PODS),
         shape=_shape(cells, table),
         gang=cells.text(columns.gang, ""),
     )
@@ -210,16 +215,17 @@ def _shape(cells: Cells, table: JobTable) -> PodShape:
         amounts["cpu"] = cells.quantity(columns.cpu, "cpu")
     if cells.has(columns.memory):
         amounts["memory"] = cells.quantity(columns.memory, "memory")
-    if cells.has(columns.gpus) and cells.whole(columns.gpus, 0, low=0):
-        amounts[table.gpu_resource] = str(cells.whole(columns.gpus, 0, low=0))
+    if cells.has(columns.gpus) and (gpus := cells.whole(columns.gpus, 0, low=0, high=MOST_GPUS)):
+        amounts[table.gpu_resource] = str(gpus)
     amounts = {name: amount for name, amount in amounts.items() if to_units(name, amount, round_up=True)}
     if not amounts:
         raise cells.refuse(columns.cpu, "a job that asks for cpu, memory or gpus")
     level = table.priorities.get(cells.text(columns.priority, "0"))
     if level is None:
         known = ", ".join(table.priorities) or "none yet"
-        accepted = f"a whole number, or a name under `priorities` ({known})"
-        level = PriorityLevel(priority=cells.whole(columns.priority, 0, low=-(2**31), accepted=accepted))
+        accepted = f"a whole number of 32 bits, or a name under `priorities` ({known})"
+        priority = cells.whole(columns.priority, 0, low=-(2**31), high=2**31 - 1, accepted=accepted)
+        level = PriorityLevel(priority=priority)
     return PodShape(
         resources=Amounts(amounts),
         priority=level.priority,

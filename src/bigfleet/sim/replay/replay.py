@@ -7,8 +7,9 @@ a baseline) can be asked of one's own past: what if.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from bigfleet.virtual.kernel import HOUR, MINUTE
 
 TOLD_IN_FULL = 48 * HOUR
 """Histories up to this long get an event log of every decision; longer ones an hourly one."""
+MOST_ALIVE = 5_000_000
+"""Pods of the largest fleet that is simulated: some 260 bytes each while they wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,11 @@ def replay_csv(csv_path: Path, mapping_path: Path) -> Scenario:
     rows = _gathered(read_jobs(csv_path, mapping))
     if not rows:
         raise DocumentError(f"{csv_path.name}: has no job; give at least one row below the header")
+    if (alive := _most_alive(rows)) > MOST_ALIVE:
+        raise DocumentError(
+            f"{csv_path.name}: {alive:,} pods would be alive at once; give a history of at most {MOST_ALIVE:,}, such "
+            "as that of some of its clusters"
+        )
     first = min(row.arrival for row in rows)
     shapes: dict[str, PodShape] = {}
     jobs = []
@@ -103,6 +111,13 @@ def _gathered(rows: Iterable[Job]) -> list[Job]:
             first, arrival=arrival, duration=None if last is None else last - arrival, pods=first.pods + row.pods
         )
     return found
+
+
+def _most_alive(rows: Sequence[Job]) -> int:
+    """How many pods live at the same moment, if each starts when it arrives; what ends makes room for what comes."""
+    changes = [(row.arrival, row.pods) for row in rows]
+    changes += [(row.arrival + row.duration, -row.pods) for row in rows if row.duration is not None]
+    return max(accumulate(pods for _, pods in sorted(changes)))
 
 
 def what_if(scenario: Scenario, *, prices: Mapping[str, float] = {}, changes: Mapping[str, Any] = {}) -> Scenario:

@@ -139,6 +139,12 @@ class Demand:
         for session in self._state.sessions:
             self._link(session.cluster)
 
+    @property
+    def served_elsewhere(self) -> set[str]:
+        """Clusters of other shards that spoke here. The coordinator is told of them for as long as they are
+        remembered: it answers where they belong, which whoever comes back to us has to hear."""
+        return {name for name in self._state.sessions.seen if name in self._bound_elsewhere}
+
     def may_acquire(self, cluster: str) -> bool:
         """Connected, and this shard's; where nobody said whose it is, not claimed by another."""
         session = self._state.sessions.of(cluster)
@@ -155,6 +161,7 @@ class Demand:
         """Everything that waits, for one step; `settle` must follow."""
         if not self.has_changes:
             return None
+        self._let_go()
         self._running = self._next()
         links = {cluster: self.may_acquire(cluster) for cluster in (*self._running, *self._links)}
         forgotten, self._forgotten, self._links = self._forgotten, (), {}
@@ -169,6 +176,16 @@ class Demand:
             self._placement.take_confirmed(),
             self._placement.reports.take(),
         )
+
+    def _let_go(self) -> None:
+        """The demand of a cluster that went to its own shard is not wanted here any more, and not missing either."""
+        state = self._state
+        departed = (name for name in self._bound_elsewhere & self.clusters.keys() if state.sessions.of(name) is None)
+        gone = sorted(name for name in departed if not state.fleet.serves(name))
+        for name in gone:
+            self._links.pop(name, None)
+            self._drop(name)
+        self._forgotten = (*self._forgotten, *gone)
 
     def knows_nodes(self, cluster: str) -> bool:
         """Whether the step of the last batch knows what the cluster says of its nodes."""
@@ -233,17 +250,20 @@ class Demand:
         ]
         for name in gone:
             del away[name]
-            known = self.clusters.pop(name, None)
-            if known is not None and known.rollup is not None:
-                self._count_rows(known.rollup, -1)
-            self._held.pop(name, None)
-            self._waiting.pop(name, None)
-            self._placement.forget(name)
+            self._drop(name)
             self.quarantine.forget(name)
             state.sessions.forget(name)
             state.turn.log(Level.INFO, "cluster forgotten: it has been away for long and has no machines", cluster=name)
         self._away = away
         self._forgotten = (*self._forgotten, *gone)
+
+    def _drop(self, name: str) -> None:
+        known = self.clusters.pop(name, None)
+        if known is not None and known.rollup is not None:
+            self._count_rows(known.rollup, -1)
+        self._held.pop(name, None)
+        self._waiting.pop(name, None)
+        self._placement.forget(name)
 
     def profile(self, cluster: str, fingerprint: str) -> Profile | None:
         known = self.clusters.get(cluster)
