@@ -330,7 +330,6 @@ class _PlacedWorld(_World):
             riders=dice.choice((0, 1, 16)),
             within=dice.choice((0.0, 0.1, 0.5)),
             paid_ratio=dice.choice((0.0, 0.5, 1.0)),
-            reopen_ratio=dice.choice((0.0, 0.8, 1.0)),
             risk_limit=dice.choice((0.5, 4.0)),
             second_pass_from=dice.choice((1, 2, 8)),
             doubt=dice.random() < 0.5,
@@ -353,6 +352,7 @@ class _PlacedWorld(_World):
             move_window_ns=dice.choice((0, 300)) * SECOND,
             # Drawn aside: the fleets that tell mutants apart stay as they are.
             gangs_awake=random.Random(dice.getstate()[1][0]).choice((0, 1, 32)),
+            reopen_ratio=random.Random(dice.getstate()[1][1]).choice((0.0, 0.8, 1.0)),
         )
 
     def _placed_conditions(self, conditions: Conditions) -> Conditions:

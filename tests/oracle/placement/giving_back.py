@@ -85,11 +85,13 @@ def _lies_empty(unit: Unit, demand: Demand, policy: Policy, open_moves: Conditio
 
 def hold_ns(unit: Unit, worth: Worth) -> int:
     placement = worth.placement
-    if unit.report is not None and unit.report.closing:
-        return placement.closed_empty_ns
     if owned(unit):
-        return placement.empty_min_ns
-    return min(max(worth.boot_ns(unit), placement.empty_min_ns), placement.empty_max_ns)
+        as_open = placement.empty_min_ns
+    else:
+        as_open = min(max(worth.boot_ns(unit), placement.empty_min_ns), placement.empty_max_ns)
+    if unit.report is not None and unit.report.closing and placement.closed_empty_ns < as_open:
+        return placement.closed_empty_ns
+    return as_open
 
 
 def going(

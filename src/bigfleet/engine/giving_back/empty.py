@@ -92,12 +92,10 @@ def list_loose(
 
 @inner
 def _hold(owned: bool, boot: int, closing: bool, rules: EmptyRules) -> int:
-    """How long an empty node is kept. Penalties of pods it had are no reason: none of them loses it."""
-    if closing:
-        return rules.closed_empty
-    if owned:
-        return rules.empty_min
-    return min(max(boot, rules.empty_min), rules.empty_max)
+    """How long an empty node is kept, never longer closed than open. Penalties of pods it had are no reason: none of
+    them loses it."""
+    open_hold = rules.empty_min if owned else min(max(boot, rules.empty_min), rules.empty_max)
+    return min(rules.closed_empty, open_hold) if closing else open_hold
 
 
 @kernel
