@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from bench.quality.demand import NOBODY
-from bench.quality.offers import NAMES, amounts, pod_kind
+from bench.quality.offers import NAMES, amounts, pod_kind, told
 from bench.quality.world import World
 from bigfleet.engine.batches import Shape
 from bigfleet.model.group import group_string
@@ -78,13 +78,15 @@ class JudgedCluster:
 
     def _kind(self, cls: int, gang: bool) -> PodKind:
         if (cls, gang) not in self._kinds:
-            self._kinds[cls, gang] = pod_kind(self._world.trace.classes, cls, gang, self._tolerant)
+            self._kinds[cls, gang] = pod_kind(
+                self._world.trace.classes, cls, gang, self._tolerant, bool(self._world.kinds.spot.any())
+            )
         return self._kinds[cls, gang]
 
     def row_key(self, pod: int) -> tuple[str, str, str]:
         """Cluster, fingerprint and group of the need that counts it."""
         podset = self._podset(pod)
-        return self.name, podset.kind.profile.fingerprint, podset.group
+        return self.name, told(podset.kind).fingerprint, podset.group
 
     # ---- what the site does ----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.quality.demand import NOBODY, Classes
 from bench.quality.kinds import UNLIMITED, Ints, Kinds
-from bench.quality.offers import NAMES, amounts, offerings, pod_kind
+from bench.quality.offers import NAMES, amounts, offerings, pod_kind, told
 from bench.quality.world import may_run
 from bigfleet.engine.batches import NONE, DemandBatch, Ids, MachineBatch, Rollup, Shape
 from bigfleet.engine.engine import Engine
@@ -116,20 +116,20 @@ class Greedy:
         # One row for classes that operators do not tell apart.
         rows: dict[tuple[str, tuple[int, ...], str], tuple[PodKind, int]] = {}
         for cls in np.flatnonzero(counts).tolist():
-            kind = pod_kind(self.classes, cls, False, tolerant)
-            key = (kind.profile.fingerprint, tuple(kind.vector), kind.name if kind.apart else "")
+            kind = pod_kind(self.classes, cls, False, tolerant, bool(self.kinds.spot.any()))
+            key = (told(kind).fingerprint, tuple(kind.vector), kind.name if kind.apart else "")
             rows[key] = (kind, rows.get(key, (kind, 0))[1] + int(counts[cls]))
         made = [kind for kind, _ in rows.values()]
         units = np.array([kind.vector for kind in made], np.int64).reshape(len(made), len(NAMES))
         alike: Counter[tuple[str, tuple[int, ...]]] = Counter()
         for place, kind in enumerate(made):
             # As operators tell rows of one size of which only some may share a machine.
-            units[place, NAMES.index("memory")] += alike[kind.profile.fingerprint, kind.vector]
-            alike[kind.profile.fingerprint, kind.vector] += 1
+            units[place, NAMES.index("memory")] += alike[told(kind).fingerprint, kind.vector]
+            alike[told(kind).fingerprint, kind.vector] += 1
         wanted = np.array([count for _, count in rows.values()], np.int64)
         return Rollup(
             "c",
-            [kind.profile for kind in made],
+            [told(kind) for kind in made],
             [],
             NAMES,
             np.arange(len(made), dtype=np.int32),

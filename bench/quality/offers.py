@@ -14,6 +14,7 @@ import numpy as np
 from bench.quality.demand import NOBODY, Classes
 from bench.quality.kinds import UNLIMITED, Flags, Kinds
 from bigfleet.model.machine import CapacityType
+from bigfleet.model.names import CAPACITY_TYPE_LABEL
 from bigfleet.model.penalty import UNSPECIFIED, bucket_for, finer_bound
 from bigfleet.model.profile import Profile
 from bigfleet.model.requirement import Operator, Requirement
@@ -76,14 +77,16 @@ def catalogue(made: Sequence[tuple[int, int, Offering]], boot_s: tuple[float, fl
     return Catalogue(PROVIDER, tuple(offering for _, _, offering in made), seed=seed, latencies=pace)
 
 
-def pod_kind(classes: Classes, cls: int, gang: bool, may_be_interrupted: Flags) -> PodKind:
-    """`may_be_interrupted`: by class, whether the rule that keeps precious pods off spot lets it there."""
+def pod_kind(classes: Classes, cls: int, gang: bool, may_be_interrupted: Flags, spot: bool) -> PodKind:
+    """`may_be_interrupted`: by class, whether the rule that keeps precious pods off spot lets it there; where there is
+    `spot`, those it does not let there say so, as `deploy/admission` has them say it."""
     same = [Requirement(RACK_LABEL, Operator.SAME, ())] if gang else []
     # Half a cent is what a stateless pod costs whose owner says nothing.
     reclamation = float(classes.reclamation[cls])
     penalty = float(classes.interruption[cls])
     reclaimed = UNSPECIFIED if reclamation == 0.005 else bucket_for(reclamation)
     profile = Profile(same, [], 0, bucket_for(penalty), reclaimed, (), finer_bound(penalty))
+    firm = Requirement(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CapacityType.SPOT.label,))
     request = amounts(classes.request[cls])
     return PodKind(
         f"k{cls}",
@@ -98,4 +101,10 @@ def pod_kind(classes: Classes, cls: int, gang: bool, may_be_interrupted: Flags) 
         interruption_dollars=profile.interruption_dollars,
         reclamation_microdollars=finer_bound(reclamation),
         most_risk=math.inf if may_be_interrupted[cls] else -1.0,
+        kept_off=profile.with_(requirements=(*same, firm)) if spot and not may_be_interrupted[cls] else None,
     )
+
+
+def told(kind: PodKind) -> Profile:
+    """The profile of its row, as the operator tells it."""
+    return kind.kept_off or kind.profile

@@ -53,6 +53,7 @@ OFFERINGS = {
     "victim": {"count": 2},
     "told": {"count": 2},
     "limited": {"count": 2},
+    "forgotten": {"count": 3},
 }
 
 

@@ -28,7 +28,7 @@ SHARDS = ("s0", "s1", "s2", "s3", "s4")
 ZONE = "topology.kubernetes.io/zone"
 PLACE = ("--key", ZONE, "--value", "z")
 OTHER = ("--key", ZONE, "--value", "y")
-OF_A_SHARD = {"needs", "explain", "machines", "story", "actions", "rails"}
+OF_A_SHARD = {"needs", "explain", "machines", "story", "actions", "rails", "clusters forget"}
 # They ask nobody.
 ALONE = {"snapshot verify", "snapshot restore", "certs init", "certs issue"}
 LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
@@ -48,6 +48,7 @@ TYPED: dict[str, tuple[Words, Words]] = {
     "unassign-domain": (PLACE, OTHER),
     "clusters list": ((), ()),
     "clusters move": (("c-s1", "--to", "s0"), ("c-s1", "--to", "s2")),
+    "clusters forget": (("left", "--yes"), ("gone",)),
     "quotas set": (("--provider", "p", "s0=3"), ("--provider", "p", "s0=4")),
     "quotas list": ((), ()),
     "list-quotas": ((), ()),
@@ -93,6 +94,9 @@ async def test_every_command_speaks_to_people_and_programs_and_refuses_in_a_sent
             cluster = pb.ReportedCluster(cluster_id=f"c-{name}", connected=True)
             peer = Peer(asked.stub, name, f"{name}.example:7780", capabilities=OURS)
             await peer.report(summary=pb.ShardSummary(total_machines=1), clusters=[cluster])
+        for name in ("left", "gone"):
+            async with operator(running.address, name):
+                pass
         async with operator(running.address, "c") as hungry:
             hungry.want([Row(pods=2, unit={"cpu": "1"}, priority=5)])
             await hungry.send_rollup()

@@ -1,4 +1,5 @@
-"""`bigfleetctl` asked about a running shard: needs, machines, actions, explanations, stories and rails."""
+"""`bigfleetctl` asked about a running shard: needs, machines, actions, explanations, stories, rails, and told
+which cluster is gone."""
 
 from __future__ import annotations
 
@@ -75,6 +76,57 @@ async def test_rails_are_read_flipped_and_explained(fleet: Asking) -> None:
         assert "trying things" in await ctl(fleet, "rails")
     finally:
         assert (await told(fleet, "rails", "--resume"))["dry_run"] is False
+
+
+async def test_a_deleted_cluster_is_forgotten_also_by_a_shard_that_is_killed_meanwhile(fleet: Asking) -> None:
+    async with operator(fleet.address, "forgotten-1") as cluster:
+        cluster.want(rows("forgotten", 4))
+        await cluster.send_rollup()
+        await cluster.until(lambda heard: len(heard.configured) == 3, 60)
+        refused = await ctl(fleet, "clusters", "forget", "forgotten-1", "--yes", code=5)
+        assert "'forgotten-1' is not deleted: its operator is connected" in refused
+
+    shown = await told(fleet, "clusters", "forget", "forgotten-1")
+    assert (shown["machines"], shown["forgetting"]) == (3, False) and abs(shown["dollars_per_hour"] - 0.3) < 1e-9
+    sentence = await ctl(fleet, "clusters", "forget", "forgotten-1", code=2)
+    assert "give --yes to let go of cluster forgotten-1: 3 machines, $0.300/h" in sentence
+    await fleet.cycles(3)
+    assert (await fleet.states("forgotten"))["Configured"] == 3, "nothing was confirmed"
+
+    await fleet.switch(paused=True)
+    held = await ctl(fleet, "clusters", "forget", "forgotten-1", "--yes", "--reason", "ticket 4711")
+    assert (
+        "has 3 machines, $0.300/h at this shard; its operator is away since 20" in held and "the rails are on" in held
+    )
+    await asyncio.to_thread(fleet.local.shard.kill)
+    fleet.local.shard.start()
+    await asyncio.to_thread(fleet.local.wait_ready)
+    assert (await told(fleet, "clusters", "forget", "forgotten-1"))["forgetting"] is True
+    assert (await fleet.states("forgotten"))["Configured"] == 3
+    await fleet.switch()
+
+    async def free() -> bool:
+        return not [machine for machine in await fleet.at_provider("forgotten") if machine.cluster]
+
+    await until(free, what="no machine is the cluster's at its provider")
+    await until(lambda: forgotten(fleet), what="the shard knows nothing of it any more")
+    act, *drains = [line for line in fleet.audited("forgotten-1") if line["reason"] == "admin.forgotten"]
+    assert act["kind"] == "Forget" and "ticket 4711; 3 machines, $0.300/h" in act["detail"]
+    assert [(line["kind"], line["outcome"]) for line in drains] == [("Reclaim", "success")] * 3
+    assert "its cluster was forgotten" in await ctl(fleet, "story", drains[0]["machine"])
+
+    async with operator(fleet.address, "forgotten-1") as again:
+        again.want(rows("forgotten", 1))
+        await again.send_rollup()
+        await again.until(lambda heard: len(heard.configured) == 1, 60)
+        again.want([])
+        await again.send_rollup()
+
+
+async def forgotten(fleet: Asking) -> bool:
+    command = [sys.executable, "-c", MAIN, "clusters", "forget", "forgotten-1", "--shard", fleet.address]
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    return ended.returncode == 3 and "'forgotten-1' is not known to this shard" in ended.stderr
 
 
 async def test_what_cannot_be_asked_is_refused_with_what_could(fleet: Asking) -> None:

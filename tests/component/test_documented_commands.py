@@ -237,6 +237,7 @@ def test_every_example_of_help_works(tmp_path: Path) -> None:
     certificates = [line for line in found if line.startswith("bigfleetctl certs ")]
     serving = [line for line in found if line.startswith(SERVING)]
     asking = [line for line in found if line.startswith("bigfleetctl ") and line not in certificates]
+    deleted = [line for line in asking if line.startswith("bigfleetctl clusters forget ")]
     clustered = [line for line in found if line.startswith(IN_A_CLUSTER)]
     others = [line for line in found if line not in {*certificates, *serving, *asking, *clustered}]
     assert len(certificates) >= 4 and len(serving) >= 3 and len(asking) >= 2 and len(others) >= 6
@@ -263,5 +264,10 @@ def test_every_example_of_help_works(tmp_path: Path) -> None:
             left_running(line, COORDINATING if line.startswith("bigfleet coordinator") else READY)
             if number == 0:
                 for question in asking:
-                    typed(question)
+                    if question not in deleted:
+                        typed(question)
+                # No cluster ever came here, and none is forgotten by mistake.
+                for line in deleted:
+                    code, said = terminal.type(line, fails=True)
+                    assert code == 3 and "is not known to this shard" in said, said
             terminal.stop()

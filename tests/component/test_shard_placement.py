@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from bigfleet.cli.bigfleetctl import app
 from bigfleet.shard.contract.events import Table
 from bigfleet.wire import capacity_pb2, shard_pb2
 from tests.strategies.placing_client import PlacingClient, placing
@@ -111,17 +113,24 @@ async def test_rows_that_cannot_be_true_are_rejected_one_by_one(fleet: LocalFlee
     async with placing(fleet.address, "untrue", "sums.x") as client:
         client.tell = lambda: asyncio.sleep(0)  # type: ignore[method-assign,assignment]
         await until(lambda: bool(client.acks))
-        before = fleet.metric("machines_rejected_total", "count")
+        machines = fleet.metric("machines_rejected_total", "count")
         rollup = capacity_pb2.ClusterCapacityNeeds(
             cluster_id="untrue",
             timestamp_unix_nanos=time.time_ns(),
-            needs=[client.need(2, running=2, stranded=1)],
+            needs=[client.need(8, running=24, stranded=40)],
             mirror_version=1,
         )
         await client.say(rollup=rollup)
-        await until(lambda: fleet.metric("machines_rejected_total", "count") > before)
+        why = "needs[0]: running 24 and stranded 40 are more than its count 8"
         await until(lambda: client.acks[-1].echo == "rollup")
         assert client.acks[-1].outcome == shard_pb2.Acknowledgement.OUTCOME_APPLIED
+        assert client.acks[-1].reason == f"1 of 1 rows left out: {why}"
+        assert fleet.metric("rows_rejected_total", "untrue") == 1
+        assert fleet.metric("machines_rejected_total", "count") == machines, "it is no machine"
+        for command in (["needs", "--cluster", "untrue", "--unmet"], ["explain", "untrue"]):
+            ended = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--shard", fleet.address])
+            assert ended.exit_code == 0 and f"efused: {why}" in ended.output, ended.output
+            assert "everything it wants" not in ended.output
         assert not client.nodes
 
 

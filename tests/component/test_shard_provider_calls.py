@@ -37,6 +37,8 @@ class ScriptedProvider(provider_pb2_grpc.CapacityProviderServicer):
         self.machines: dict[str, provider_pb2.Machine] = {}
         self.asked: list[Any] = []
         self.status: grpc.StatusCode | None = None
+        self.words = "scripted"
+        self.gets_fail = False
         self.ack: provider_pb2.Machine | None = None
         self.revision = b""
         self.removed: list[str] = []
@@ -46,14 +48,14 @@ class ScriptedProvider(provider_pb2_grpc.CapacityProviderServicer):
         self.asked.append(request)
         await asyncio.sleep(self.delay)
         if self.status is not None:
-            await context.abort(self.status, "scripted")
+            await context.abort(self.status, self.words)
         return provider_pb2.TransitionAck(operation_id="op", machine=self.ack or machine(request.machine_id))
 
     Create = Configure = Drain = Delete = _transition
 
     async def Get(self, request: provider_pb2.MachineRef, context: Any) -> provider_pb2.Machine:  # noqa: N802
-        if self.status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            await context.abort(self.status, "scripted")
+        if self.status is grpc.StatusCode.RESOURCE_EXHAUSTED or (self.status is not None and self.gets_fail):
+            await context.abort(self.status, self.words)
         if request.id not in self.machines:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown")
         return self.machines[request.id]
@@ -151,6 +153,20 @@ async def test_a_refusal_comes_back_as_the_kind_the_core_tells_apart_and_is_trie
         (failed,) = listener.events
         assert isinstance(failed, ev.CallFailed) and failed.failure == failure
         assert len(scripted.asked) == 1, "attempts are the core's to make"
+
+
+async def test_what_a_provider_quotes_of_a_blob_is_told_by_no_call_whether_it_carried_it_or_not() -> None:
+    token = "abcdef.0123456789abcdef"
+    async with provided() as (calls, scripted, listener):
+        scripted.status, scripted.words = grpc.StatusCode.INTERNAL, f"m-1 broke: join --token {token}"
+        await calls.call(call(CallKind.CONFIGURE, cluster="c-1", blob=f"join --token {token}".encode()))
+        await calls.call(call(CallKind.DRAIN))
+        await calls.call(call(CallKind.DELETE))
+        scripted.gets_fail = True
+        await calls.read(ev.StartRead("p1", "m-1"))
+        told = [event.error for event in listener.take()]
+        assert len(told) == 4 and not [text for text in told if token in text]
+        assert told[1] == "provider p1: Drain of machine m-1 answered INTERNAL: m-1 broke: join --token [withheld]"
 
 
 async def test_a_call_ends_at_the_deadline_of_the_core() -> None:

@@ -201,6 +201,9 @@ async def test_readonly_may_not_switch_and_admin_may(secured: LocalFleet, certif
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await shard_pb2_grpc.ShardAdminStub(opened).SetRails(wanted)
         assert refused.value.code() is DENIED
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await shard_pb2_grpc.ShardAdminStub(opened).ForgetCluster(shard_pb2.ForgetClusterRequest(cluster_id="c-1"))
+        assert refused.value.code() is DENIED
     async with channel(secured.address, tls=certificates.of(ADMIN)) as opened:
         stub = shard_pb2_grpc.ShardAdminStub(opened)
         answer = await stub.SetRails(wanted)

@@ -71,6 +71,7 @@ class Chaos:
             self.duplicate,
             self.clock_jump,
             self.pause,
+            self.forget,
         ]
 
     def play(self, events: int, *moves: Any) -> None:
@@ -126,7 +127,7 @@ class Chaos:
                 assert record is not None, f"{unit.id} was forgotten"
                 assert (record.state, record.cluster) == (unit.state, unit.cluster), f"{record} but {unit}"
         assert not len(core.state.operations) and not len(core.executor.failures)
-        left = [row for row in world.journal if row[0] in (ev.Table.INTENT, ev.Table.DRAIN)]
+        left = [row for row in world.journal if row[0] in (ev.Table.INTENT, ev.Table.DRAIN, ev.Table.FORGET)]
         assert not left, f"journal still holds {left}"
         assert core.published.inflight == core.published.queue_depth == 0
 
@@ -271,6 +272,13 @@ class Chaos:
     def pause(self) -> None:
         self.world.post(ev.RailsSet(paused=True))
         self.world.after(self.dice.choice((3, 40)), lambda: self.world.post(ev.RailsSet(paused=False)))
+
+    def forget(self) -> None:
+        """Somebody says that a cluster was deleted; it comes back some time or another."""
+        operator = self.operator()
+        operator.disconnect()
+        self.world.post(ev.ClusterForgotten(operator.cluster, "chaos"))
+        self.world.after(self.dice.choice((0.1, 5, 60)), lambda: self._back(operator))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -53,6 +53,7 @@ class OracleEngine:
             capped=found.capped,
             aborted=tuple(getattr(found, "aborted", ())),
             doubted=tuple(found.doubted),
+            refused={},
         )
 
     def available_capacity(self, cluster: str) -> list[AvailableCapacity]:

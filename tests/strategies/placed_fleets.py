@@ -353,6 +353,7 @@ class _PlacedWorld(_World):
             # Drawn aside: the fleets that tell mutants apart stay as they are.
             gangs_awake=random.Random(dice.getstate()[1][0]).choice((0, 1, 32)),
             reopen_ratio=random.Random(dice.getstate()[1][1]).choice((0.0, 0.8, 1.0)),
+            evictable=random.Random(dice.getstate()[1][2]).choice((0.0, 0.3, *[1.0] * 6)),
         )
 
     def _placed_conditions(self, conditions: Conditions) -> Conditions:

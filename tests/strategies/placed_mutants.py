@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 SIZE = Size(machines=32, rows=8, steps=8)
-FLEETS = 300
+FLEETS = 1200
 
 
 @contextmanager

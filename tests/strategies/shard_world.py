@@ -63,6 +63,7 @@ class StepTables:
     victims: dict[str, Any] = field(default_factory=dict)
     aborted: tuple[str, ...] = ()
     doubted: tuple[str, ...] = ()
+    refused: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: Any) -> StepTables:
@@ -79,6 +80,7 @@ class StepTables:
             dict(getattr(result, "victims", {})),
             tuple(result.aborted),
             tuple(result.doubted),
+            dict(getattr(result, "refused", {})),
         )
 
 

@@ -12,7 +12,9 @@ SUBCOMMANDS = (
     Subcommand("status", f"{_FLEET}:status", "The fleet on one screen: leader, term, shards, totals."),
     Subcommand("shards", f"{_LISTS}:shards", "Shards of the fleet: list, remove."),
     Subcommand("domains", f"{_LISTS}:domains", "Who owns which topology domain: list, assign, unassign, move."),
-    Subcommand("clusters", f"{_LISTS}:clusters", "Which shard a cluster belongs to: list, move."),
+    Subcommand(
+        "clusters", f"{_LISTS}:clusters", "Which shard a cluster belongs to: list, move; forget one that was deleted."
+    ),
     Subcommand("quotas", f"{_REGISTRY}:quotas", "Speculative slots per provider and shard: list, set."),
     Subcommand("providers", f"{_REGISTRY}:providers", "Providers that shards dial: list, set, remove."),
     Subcommand("reports", f"{_LISTS}:reports", "What shards told the coordinator last: list."),
@@ -55,7 +57,7 @@ class _Everywhere(dict[str, Any]):
     """Flags given before the command, as defaults of whatever command and verb follow."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        verbs = ("list", "remove", "assign", "unassign", "move", "set", "save", "verify", "restore")
+        verbs = ("list", "remove", "assign", "unassign", "move", "forget", "set", "save", "verify", "restore")
         return _Everywhere(self) if name in verbs else super().get(name, default)
 
 

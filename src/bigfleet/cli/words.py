@@ -32,6 +32,8 @@ ACTION_REASONS = {
     "phase3.close": "its pods would be cheaper elsewhere",
     "phase3.move": "moved to something cheaper",
     "provider.interruption": "its host will be taken away",
+    "coordinator.cross_shard_drain": "another shard needs it more",
+    "admin.forgotten": "its cluster was forgotten",
 }
 _REASON = re.compile("|".join(map(re.escape, ACTION_REASONS)))
 
@@ -54,6 +56,7 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_NOT_BELIEVED: "its cluster contradicts itself",
     shardread_pb2.UNMET_REASON_DID_NOT_HELP: "kinds that fit were tried and did not help",
     shardread_pb2.UNMET_REASON_EXCLUSIVE: "one per node, and nodes with room have one",
+    shardread_pb2.UNMET_REASON_ROW_REFUSED: "its row is refused: what it says cannot be true",
 }
 
 # What helps where no change of supply or demand does.
@@ -66,6 +69,7 @@ REMEDIES = {
     shardread_pb2.UNMET_REASON_AWAITING_NODE: "none needed: its machines are under way",
     shardread_pb2.UNMET_REASON_DID_NOT_HELP: "find out why its pods did not run on the machines `actions` names",
     shardread_pb2.UNMET_REASON_NOT_BELIEVED: "repair its cluster's operator: nodes have what it says has no room",
+    shardread_pb2.UNMET_REASON_ROW_REFUSED: "repair its cluster's operator: nothing is done for such a row",
 }
 
 NOT_AS_OFFERED = "repair the offering at its provider, or its listing: machines of it arrive as something else"

@@ -117,6 +117,7 @@ class Engine:
             shortfalls=replace(before.shortfalls, now=now),
             rejected={},
             rollups={},
+            refused={},
         )
         return last.result
 

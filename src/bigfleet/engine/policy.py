@@ -123,6 +123,7 @@ class Placement:
     min_saving: float = 0.25
     closing_fraction: float = 0.15
     closing_ns: int = 20 * MINUTE
+    evictable: float = 1.0
     payback_ns: int = 60 * MINUTE
     move_size: int = 6
     move_fraction: float = 0.05
@@ -134,7 +135,7 @@ class Placement:
             if getattr(self, name) <= 0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be greater than 0")
         shares = ("within", "paid_ratio", "reopen_ratio", "candidate_ratio", "min_saving", "closing_fraction")
-        for name in (*shares, "move_fraction"):
+        for name in (*shares, "move_fraction", "evictable"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be within 0 and 1")
         object.__setattr__(self, "boot_by_provider", MappingProxyType(dict(self.boot_by_provider)))

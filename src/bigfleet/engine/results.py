@@ -75,6 +75,20 @@ class RollupOutcome(StrEnum):
     HELD = "held"
 
 
+class RefusedRow(Struct, frozen=True):
+    """A row of a roll-up that is left out, by its place there; `why` names the field, its value, what is accepted."""
+
+    row: int
+    why: str
+
+
+class RefusedRows(Struct, frozen=True):
+    """Counted rows of one roll-up that are left out (P1): how many, and the first of them."""
+
+    total: int
+    first: tuple[RefusedRow, ...]
+
+
 class Confidence(StrEnum):
     """How sure available capacity is: machines stand idle, could be bought, or there are none."""
 

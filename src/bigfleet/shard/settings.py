@@ -20,6 +20,7 @@ from bigfleet.shard.contract import config
 from bigfleet.shard.contract.config import ConfigError, ShardConfig, duration, option_name, read_settings, setting
 from bigfleet.transport.address import default_listen
 from bigfleet.transport.certificates import PLAINTEXT, TlsFiles
+from bigfleet.yaml_text import read_yaml
 
 # What the core is told by the shell, and so nobody else may set.
 DERIVED = frozenset({"providers", "with-coordinator"})
@@ -193,7 +194,7 @@ def known_settings() -> dict[str, Any]:
 def read_config_file(path: Path) -> dict[str, object]:
     """The mapping in a YAML file."""
     try:
-        document = yaml.safe_load(path.read_text())
+        document = read_yaml(path.read_text())
     except OSError as error:
         raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -121,6 +121,11 @@ class ShardAdminStub:
                 request_serializer=bigfleet_dot_v1alpha1_dot_shard__pb2.RecordRequest.SerializeToString,
                 response_deserializer=bigfleet_dot_v1alpha1_dot_shard__pb2.RecordResponse.FromString,
                 _registered_method=True)
+        self.ForgetCluster = channel.unary_unary(
+                '/bigfleet.v1alpha1.ShardAdmin/ForgetCluster',
+                request_serializer=bigfleet_dot_v1alpha1_dot_shard__pb2.ForgetClusterRequest.SerializeToString,
+                response_deserializer=bigfleet_dot_v1alpha1_dot_shard__pb2.ForgetClusterResponse.FromString,
+                _registered_method=True)
 
 
 class ShardAdminServicer:
@@ -139,6 +144,12 @@ class ShardAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -151,6 +162,11 @@ def add_ShardAdminServicer_to_server(servicer, server):
                     servicer.Record,
                     request_deserializer=bigfleet_dot_v1alpha1_dot_shard__pb2.RecordRequest.FromString,
                     response_serializer=bigfleet_dot_v1alpha1_dot_shard__pb2.RecordResponse.SerializeToString,
+            ),
+            'ForgetCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetCluster,
+                    request_deserializer=bigfleet_dot_v1alpha1_dot_shard__pb2.ForgetClusterRequest.FromString,
+                    response_serializer=bigfleet_dot_v1alpha1_dot_shard__pb2.ForgetClusterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -208,6 +224,33 @@ class ShardAdmin:
             '/bigfleet.v1alpha1.ShardAdmin/Record',
             bigfleet_dot_v1alpha1_dot_shard__pb2.RecordRequest.SerializeToString,
             bigfleet_dot_v1alpha1_dot_shard__pb2.RecordResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bigfleet.v1alpha1.ShardAdmin/ForgetCluster',
+            bigfleet_dot_v1alpha1_dot_shard__pb2.ForgetClusterRequest.SerializeToString,
+            bigfleet_dot_v1alpha1_dot_shard__pb2.ForgetClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,8 @@ class _UnmetReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnmetReas
     """machines of the kinds that match came and were no use to it"""
     UNMET_REASON_EXCLUSIVE: _UnmetReason.ValueType  # 1012
     """nodes have room, but each carries what it must not share a node with"""
+    UNMET_REASON_ROW_REFUSED: _UnmetReason.ValueType  # 1013
+    """what its row says cannot be true; detail names the field"""
 
 class UnmetReason(_UnmetReason, metaclass=_UnmetReasonEnumTypeWrapper): ...
 
@@ -91,6 +93,8 @@ UNMET_REASON_DID_NOT_HELP: UnmetReason.ValueType  # 1011
 """machines of the kinds that match came and were no use to it"""
 UNMET_REASON_EXCLUSIVE: UnmetReason.ValueType  # 1012
 """nodes have room, but each carries what it must not share a node with"""
+UNMET_REASON_ROW_REFUSED: UnmetReason.ValueType  # 1013
+"""what its row says cannot be true; detail names the field"""
 Global___UnmetReason: _TypeAlias = UnmetReason  # noqa: Y015
 
 class _ActionKind:

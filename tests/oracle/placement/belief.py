@@ -57,4 +57,6 @@ def _fresh_price(need: Need, worth: Worth) -> int:
 
 
 def _micro(unit: Unit) -> int:
+    if unit.shape.price == 0:
+        return 50 * unit.shape.allocatable.get("cpu") or 1_000_000
     return math.floor(unit.shape.price * 1_000_000 + 0.5)

@@ -307,16 +307,38 @@ class Buying:
 
     def _serve_spread(self, need: Need) -> None:
         portion = need.parts[0]
+        ceiling: float | None = None
         while portion.deficit > 0:
-            if not place_one(need, self.book) and not self._buy_in_a_domain(need, portion):
+            if place_one(need, self.book):
+                continue
+            if ceiling is None:
+                ceiling = self._ceiling(need, portion)
+            if not self._buy_in_a_domain(need, portion, ceiling):
                 return
 
-    def _buy_in_a_domain(self, need: Need, portion: Portion) -> bool:
+    def _ceiling(self, need: Need, portion: Portion) -> float:
+        """Domains where nothing is to be had hold all others back."""
+        assert need.spread is not None
+        dead = [d for d in need.universe if self._best(need, portion, False, _inside(need, d), 1) is None]
+        return min((need.counts.get(d, 0) + need.spread[1] for d in dead), default=math.inf)
+
+    def _aim(self, need: Need, portion: Portion, ceiling: float) -> float:
+        """Units of a domain once the whole deficit has been dealt to the emptiest ones."""
+        have = [need.counts.get(d, 0) for d in need.universe]
+        aim = min(have)
+        while sum(max(0, aim - units) for units in have) < portion.deficit:
+            aim += 1
+        return min(aim, ceiling)
+
+    def _buy_in_a_domain(self, need: Need, portion: Portion, ceiling: float) -> bool:
         open_domains = [d for d in need.universe if need.may_take(d) > 0]
         for domain in sorted(open_domains, key=lambda d: (need.counts.get(d, 0), d.encode())):
-            here = _inside(need, domain)
-            fill = self._best(need, portion, False, here, need.may_take(domain))
-            if fill:
+            here, now = _inside(need, domain), need.may_take(domain)
+            hoped = max(now, int(self._aim(need, portion, ceiling)) - need.counts.get(domain, 0))
+            chosen = self._best(need, portion, False, here, hoped)
+            if chosen:
+                fill = self._fill(need, portion, chosen.offer, False, now)
+                assert fill is not None, "what holds more holds less"
                 self._buy(need, fill, once=True)
                 return True
         return False

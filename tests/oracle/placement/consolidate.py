@@ -91,20 +91,19 @@ class Consolidation:
         candidates = _worst_first(candidates)[: self.policy.candidates]
         closing = sum(unit.report is not None and unit.report.closing for unit in configured)
         limit = max(1, math.floor(self.policy.closing_fraction * len(configured)))
+        running = sum(row.units.running for row in cluster.rows.values() if row.units)
+        evictable = dict(self.conditions.evictions).get(name, 0) + self.policy.evictable * running
         chosen: list[Node] = []
         for node in candidates:
             group = self._closed_together(node, candidates)
-            if any(each in chosen for each in group):
+            if any(each in chosen for each in group) or sum(each.pods for each in group) > evictable:
                 continue
-            for each in group:
-                if closing + len(outcome.closes) < limit:
-                    outcome.closes.append(each.unit)
+            if closing == 0 and not chosen:
+                limit = max(limit, len(group))
             chosen += group
-        allowed = max(1, math.floor(self.policy.move_fraction * len(configured)))
-        for move in all_moves.moves:
-            if move.cluster == name and now - move.started < self.policy.move_window_ns:
-                allowed -= len(move.old)
-        self._choose_moves(name, configured, allowed, outcome, now)
+        outcome.closes += [each.unit for each in chosen][: max(0, limit - closing)]
+        lately = [m for m in all_moves.moves if m.cluster == name and now - m.started < self.policy.move_window_ns]
+        self._choose_moves(name, configured, sum(len(move.old) for move in lately), outcome, now)
         return outcome
 
     def _closed_together(self, node: Node, candidates: list[Node]) -> list[Node]:
@@ -210,7 +209,7 @@ class Consolidation:
         saving = old_cost - new_cost
         return Option(group, offer, saving, saving / old_cost)
 
-    def _choose_moves(self, name: str, configured: list[Unit], allowed: int, outcome: Outcome, now: int) -> None:
+    def _choose_moves(self, name: str, configured: list[Unit], lately: int, outcome: Outcome, now: int) -> None:
         nodes = _worst_first([node for unit in configured if (node := self._node(unit, now, closing=True))])
         options = []
         for node in nodes:
@@ -219,10 +218,12 @@ class Consolidation:
                 options.append(option)
         options.sort(key=lambda o: (-(o.gain / o.pods), o.old[0].unit.id.encode()))
         evictions = dict(self.conditions.evictions).get(name, 0)
+        most = max(1, math.floor(self.policy.move_fraction * len(configured)))
         gone: set[Unit] = set()
         for option in options:
             old = [node.unit for node in option.old]
-            if gone & set(old) or option.pods > evictions or len(old) > allowed:
+            moving = lately + len(gone)
+            if gone & set(old) or option.pods > evictions or (moving > 0 and moving + len(old) > most):
                 continue
             new = None
             if option.offer is not None:
@@ -232,7 +233,6 @@ class Consolidation:
                 new.claimant = option
             gone |= set(old)
             evictions -= option.pods
-            allowed -= len(old)
             outcome.moves.append((old, new))
 
     def _option(self, node: Node, nodes: list[Node]) -> Option | None:

@@ -14,7 +14,8 @@ from bigfleet.model.requirement import Operator, Requirement
 from bigfleet.model.resources import Resources
 from bigfleet.model.spread import Spread, WhenUnsatisfiable
 from bigfleet.operator.need_codec import need_to_wire
-from bigfleet.shard.core.state.operations import INTERRUPTION
+from bigfleet.shard.core.coordination.cross_drains import REASON
+from bigfleet.shard.core.state.operations import FORGOTTEN, INTERRUPTION
 from bigfleet.shard.read.views import sold_out_for
 from bigfleet.wire import capacity_pb2, provider_pb2, shardread_pb2
 
@@ -64,7 +65,7 @@ def test_every_reason_to_be_unmet_has_words_of_its_own() -> None:
 
 
 def test_every_reason_of_an_action_has_words() -> None:
-    assert set(words.ACTION_REASONS) == {reason.value for reason in Reason} | {INTERRUPTION}
+    assert set(words.ACTION_REASONS) == {reason.value for reason in Reason} | {INTERRUPTION, FORGOTTEN, REASON}
     told = words.with_reasons_in_words("Speculative → Creating: bought for c-1 (phase1.speculative)")
     assert told == "Speculative → Creating: bought for c-1 (nothing free fits)"
 

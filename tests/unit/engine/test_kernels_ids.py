@@ -20,6 +20,12 @@ def interned(ids: Ids, text: U1) -> int:
 
 
 @kernel
+def interned_at(ids: Ids, text: U1, home: int) -> int:
+    key = prefix_key(text, 0, len(text), ids.meta[SKIP])
+    return intern_id(ids, text, 0, len(text), home, key)
+
+
+@kernel
 def forgotten(ids: Ids, slot: int) -> None:
     forget_id(ids, slot)
 
@@ -59,6 +65,17 @@ def test_slots_of_forgotten_ids_are_handed_out_again() -> None:
     assert store.find("m3") == -1
     assert put(store, "another") == slots[3]
     assert store.text(slots[3]) == "another"
+
+
+def test_ids_of_one_hash_are_told_apart() -> None:
+    """The table passes over other hashes unseen; of one hash, ids decide."""
+    store, texts, slots = IdStore(), [np.frombuffer(b"one-%d" % n, np.uint8).copy() for n in range(4)], []
+    for text in texts:
+        store.reserve(1, len(text))
+        store.align(text, np.array([0, len(text)], np.int64))
+        slots.append(int(interned_at(store.v, text, 7)))
+    assert len(set(slots)) == 4
+    assert [int(interned_at(store.v, text, 7)) for text in texts] == slots
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bigfleet.engine import Engine
 from bigfleet.engine.batches import Conditions, DemandBatch
 from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, RemedyKind, Source, Why
@@ -110,3 +112,24 @@ def test_one_machine_more_is_what_a_parked_gang_is_told_it_lacks() -> None:
     assert isinstance(told.remedy, MoreSupply)
     assert (told.remedy.count, told.remedy.domain) == (1, "r")
     assert told.remedy_at == START + 10 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        (node("n"), Why.USED_BY_NOTHING),
+        (node("n", cpu=1, mem=1), Why.SAID_NOT_TO_FIT),
+        (node("n", empty=True), Why.SAID_NOT_TO_FIT),
+        (node("n", cpu=3, mem=1), Why.NO_ROOM),
+        (node("n", cpu=1, mem=1, closing_since=START), Why.CLOSED),
+        (node("n", ready=False), Why.NOT_READY),
+        (None, Why.NOT_READY),
+    ],
+)
+def test_of_a_node_of_its_own_is_told_what_its_report_says(shown: Any, why: Why) -> None:
+    """A cluster that calls everything stranded while its node has eight cores free is not said to have it full."""
+    told_of = [reports("c", shown)] if shown is not None else []
+    # Nothing is reopened; a node that is not ready takes one of the two.
+    explained = told(pods("c", 2, cpu=6, mem=1), bound("n", "c", **EIGHT), shown=told_of, acquire=False)
+    assert explained.verdict.units is not None and explained.verdict.units.missing
+    assert [(row.why, row.winner_cluster) for row in explained.lost] == [(why, "c")]

@@ -549,6 +549,34 @@ def test_several_nodes_give_way_to_one(make: Any) -> None:
 
 
 @BOTH
+def test_several_nodes_of_a_small_cluster_close_and_give_way_to_one_at_a_time(make: Any) -> None:
+    """A share of four nodes is less than one; a pair goes all the same, and the next one when it is done."""
+    row = pods("c", 4, running=4, cpu=2, mem=4)
+    here = [bound(f"n{n}", "c", **FACTS) for n in range(4)]
+    spare = [slot(f"s{n}", capacity=ON_DEMAND, cpu=4, mem=8, price=0.2) for n in range(4)]
+    steps = Steps(make, consolidate=True, settle_ns=0, move_size=2)
+    shown = [low(row, f"n{n}", cpu=2, mem=4) for n in range(4)]
+    assert did(steps(here, spare, rows=[row], nodes=shown), CLOSE) == ["n0", "n1"]
+    shown = [closed_for_long(row, f"n{n}", cpu=2, mem=4) for n in range(4)]
+    steps = Steps(make, consolidate=True, settle_ns=0, move_size=2)
+    result = steps(here, spare, rows=[row], nodes=shown, evictions=(("c", 4),))
+    assert [(a.machine, a.replaces) for a in result.actions] == [("s0", ("n0", "n1"))]
+
+
+@BOTH
+@pytest.mark.parametrize(("evictions", "evictable", "closes"), [(0, 0.3, []), (1, 0.3, ["n"]), (0, 0.5, ["n"])])
+def test_what_a_cluster_can_never_pay_for_emptying_stays_open(
+    make: Any, evictions: int, evictable: float, closes: list[str]
+) -> None:
+    """Two pods run, one of them on a node that could go; they may ever earn two times `evictable`."""
+    row = pods("c", 2, running=2, cpu=1, mem=4)
+    steps = Steps(make, consolidate=True, settle_ns=0, evictable=evictable)
+    shown = low(row, "n", removable=True)
+    result = steps(bound("n", "c", **FACTS), rows=[row], nodes=[shown], evictions=(("c", evictions),))
+    assert did(result, CLOSE) == closes
+
+
+@BOTH
 def test_pods_that_exclude_each_other_are_not_moved_together(make: Any) -> None:
     row = pods("c", 2, running=2, cpu=2, mem=4, exclusive=["port"])
     here = [bound(f"n{n}", "c", **FACTS) for n in range(2)]

@@ -463,6 +463,29 @@ def test_a_spread_that_may_not_take_more_says_so(make: Any) -> None:
     assert verdict(result, row).reason == UnmetReason.SPREAD_UNSATISFIABLE
 
 
+@BOTH
+def test_a_spreads_machine_is_chosen_for_what_its_domain_is_to_have_in_the_end(make: Any) -> None:
+    """One machine for four pods of a zone costs less than four for one each, though only one may come at a time."""
+    slots = [
+        slot(f"{zone}-{size}-{n}", zone=zone, capacity=ON_DEMAND, cpu=cpu, mem=8, price=price)
+        for zone in "abc"
+        for size, cpu, price in (("one", 1, 1), ("four", 4, 2))
+        for n in range(12)
+    ]
+    result = Steps(make)(slots, rows=[pods("c", 12, cpu=1, mem=1, spread=(ZONE, 1))])
+    assert sorted(did(result, P)) == ["a-four-0", "b-four-0", "c-four-0"]
+
+
+@BOTH
+def test_a_spread_held_back_by_a_domain_without_machines_buys_for_what_it_may_have(make: Any) -> None:
+    slots = [
+        slot(f"a-{size}", zone="a", capacity=ON_DEMAND, cpu=cpu, mem=8, price=price)
+        for size, cpu, price in (("one", 1, 1), ("four", 4, 2))
+    ]
+    result = Steps(make)(slots, rows=[pods("c", 12, cpu=1, mem=1, spread=(ZONE, 1), domains={"b": 0})])
+    assert did(result, P) == ["a-one"]
+
+
 def rack(name: str, count: int, **facts: Any) -> list[Any]:
     return [
         slot(f"{name}-{n}", rack=name, **({"capacity": ON_DEMAND, "cpu": 8, "mem": 8, "price": 1} | facts))
@@ -652,11 +675,13 @@ def test_while_a_roll_up_is_held_the_smaller_count_of_stranded_units_counts(make
 
 
 @BOTH
-def test_an_operator_that_says_nonsense_gets_what_its_count_needs_once_more(make: Any) -> None:
-    """Everything is stranded for ever, whatever becomes ready; nodes are busy with pods that no row has running."""
+@pytest.mark.parametrize("price", [0.4, 0.0])
+def test_an_operator_that_says_nonsense_gets_what_its_count_needs_once_more(make: Any, price: float) -> None:
+    """Everything is stranded for ever, whatever becomes ready; nodes are busy with pods that no row has running. What
+    costs nothing is not to be had without end either."""
     steps = Steps(make)
     row = pods("c", 4, cpu=8, mem=1)
-    facts: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 8, "price": 0.4}
+    facts: dict[str, Any] = {"capacity": ON_DEMAND, "cpu": 8, "mem": 8, "price": price}
     spare = [slot(f"m{n:02}", **facts) for n in range(40)]
     result = steps(spare, rows=[row])
     total = 0

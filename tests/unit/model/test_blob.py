@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigfleet.model.blob import REMOVED, redact
+from bigfleet.model.blob import REMOVED, WITHHELD, plain_words, redact
 from bigfleet.provider.client.errors import error_for
 
 TOKEN = "abcdef.0123456789abcdef"
@@ -68,3 +68,36 @@ def test_no_blob_survives_in_plain_or_encoded_form(blob: bytes) -> None:
     text = f"<{shown}|{blob.hex()}|{base64.b64encode(blob).decode()}>"
     cleaned = redact(text, blob)
     assert blob.hex() not in cleaned and base64.b64encode(blob).decode() not in cleaned
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_where_nobody_knows_the_blob_none_of_its_usual_forms_shows(form: str) -> None:
+    text = plain_words(f"ssh: exit 1: {form} (see above)")
+    assert WITHHELD in text and not traces(text.replace("\n", "")) and text.startswith("ssh: exit 1:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no route to host",
+        "quota of 10 machines exceeded in zone a",
+        "host broke",
+        "InsufficientInstanceCapacity: try again in 60 s (503)",
+        "disk /dev/sda is full; the kubelet did not start",
+    ],
+)
+def test_ordinary_errors_are_left_alone_where_nobody_knows_the_blob(text: str) -> None:
+    assert plain_words(text) == text
+
+
+def test_words_that_are_known_stay_and_what_is_announced_goes() -> None:
+    said = "instance i-0123456789 (metal-7001) in eu-west-1a: password: horse, token=staple key battery"
+    kept = plain_words(said, {"i-0123456789", "metal-7001"})
+    assert kept == (
+        f"instance i-0123456789 (metal-7001) in {WITHHELD}: password: {WITHHELD}, token={WITHHELD} key {WITHHELD}"
+    )
+
+
+@given(token=st.from_regex(r"[A-Za-z0-9+/_.-]{5,80}[0-9][A-Za-z0-9+/_.-]{0,80}", fullmatch=True))
+def test_no_word_with_a_digit_in_it_survives(token: str) -> None:
+    assert token not in plain_words(f"could not join with {token} today")

@@ -122,7 +122,9 @@ def test_a_draining_fleet_stays_within_the_cap_and_ends_idle() -> None:
         drained = now
     assert max(per_step) <= 20 and drained == 40 and world.provider.states() == {S.IDLE: 40}
     assert world.count(CAPPED) > 0
-    assert world.messages("reclaim blast-radius cap engaged")
+    (begun,), (over,) = world.messages("cap engaged"), world.messages("cap no longer engaged")
+    assert dict(begun.attrs) == {"deferred_reclaims": 30, "cap_fraction": 0.25}
+    assert dict(over.attrs)["deferred_reclaims"] == 30 and dict(over.attrs)["cycles"] > 2
 
 
 def test_swinging_demand_never_reclaims_faster_than_the_cap() -> None:

@@ -118,7 +118,16 @@ expect:
             "small.yaml:11: workloads[0].replicas is '2026-99-99'; give a whole number",
         ),
         ("resources: {cpu: 1}}", "resources: {cpu: 1}, requirements: [{key: 'a;b'}]}", "small.yaml:5: shapes.web: "),
-        ("pods: 5}", "pods: 5, pods: 6}", "small.yaml:15: expect[0] has 'pods' twice; give it once"),
+        (
+            "pods: 5}",
+            "pods: 5, pods: 6}",
+            "small.yaml:15: key 'pods' was given in line 15 already; give it once",
+        ),
+        (
+            "resources: {cpu: 1}}",
+            "resources: {cpu: 1, cpu: 2}}",
+            "small.yaml:5: key 'cpu' was given in line 5 already; give it once",
+        ),
         ("clusters: [{name: web}]", "clusters: [", "not YAML"),
     ],
 )

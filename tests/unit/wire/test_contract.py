@@ -199,7 +199,7 @@ def test_added_calls_are_the_agreed_ones() -> None:
     coordinator = "SetQuota UpsertProvider RemoveProvider MoveDomain MoveCluster ListClusters SetRails SnapshotVerify"
     assert added == {
         "ShardRead": {"ListMachines", "ListActions", "Explain", "Story"},
-        "ShardAdmin": {"SetRails", "Record"},
+        "ShardAdmin": {"SetRails", "Record", "ForgetCluster"},
         "Coordinator": set(coordinator.split()),
     }
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bigfleet.cli.ctl.coordinator_calls import Coordinators, coordinator_command
+from bigfleet.cli.ctl.forget import forget
 from bigfleet.cli.ctl.shard_calls import at
 from bigfleet.wire import coordinator_pb2 as pb
 
@@ -97,6 +98,10 @@ def move_cluster(
     """Bind a cluster to another shard: `bigfleetctl clusters move prod-1 --to shard-2`. Move its machines first."""
     coordinators.ask("MoveCluster", pb.MoveClusterRequest(cluster_id=cluster, to_shard_id=to))
     coordinators.done(f"moved cluster {cluster} → {to}", cluster=cluster, to=to)
+
+
+# It asks the shard that has the machines: the coordinator acts on none.
+clusters.command("forget")(forget)
 
 
 @reports.callback()

@@ -1,10 +1,13 @@
 """What a class publishes beside amounts of the resources anybody asked for: devices, `pods`, who owns it, how large it
-is and how long it takes to boot (`docs/engine.md` P8, P9, P22). All resources count, also those no row and no report
-ever named.
+is, what it counts for and how long it takes to boot (`docs/engine.md` P8, P9, P19, P22). All resources count, also
+those no row and no report ever named.
 """
 
 from __future__ import annotations
 
+import math
+
+from bigfleet.engine.batches import Shape
 from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.kernels.columns import grown, made, room
 from bigfleet.engine.kernels.jit import I4, I8, U1
@@ -13,17 +16,22 @@ from bigfleet.engine.policy import Placement
 from bigfleet.model.resources import Resources, is_device
 
 _BOUGHT = (3, 4)
+# In millionths of a dollar: what a machine without a price counts for per thousandth of a core, and without cores.
+_A_MILLICORE = 50
+_A_DOLLAR = 1_000_000
 
 
 @view
 class Published(View):
-    """By class; `size` is its place in the order of allocatables, smaller ones first, equal for equal ones."""
+    """By class; `size` is its place in the order of allocatables, smaller ones first, equal for equal ones;
+    `counts_for` what a machine counts for when a cluster is doubted (P19), in millionths of a dollar."""
 
     device: U1
     pods: U1
     owned: U1
     size: I4
     boot: I8
+    counts_for: I8
 
 
 class PublishedStore:
@@ -51,6 +59,7 @@ class PublishedStore:
             self.v.pods[number] = "pods" in names
             self.v.owned[number] = shape.capacity_type not in _BOUGHT
             self.v.boot[number] = placement.boot_by_provider.get(shape.provider, placement.boot_ns)
+            self.v.counts_for[number] = _counts_for(shape)
         if count:
             self.v.size[:count] = _sizes([catalog.class_shape(number).allocatable for number in range(count)])
         self._of = (catalog.class_shapes, count, placement)
@@ -64,3 +73,10 @@ def _sizes(allocatables: list[Resources]) -> list[int]:
     keys = {each: tuple(each.get(name) for name in names) for each in distinct}
     place = {key: at for at, key in enumerate(sorted(set(keys.values())))}
     return [place[keys[each]] for each in allocatables]
+
+
+def _counts_for(shape: Shape) -> int:
+    """Its price. What costs nothing is not to be had without end either: it counts as its cores would cost."""
+    if shape.price > 0.0:
+        return math.floor(shape.price * 1_000_000 + 0.5)
+    return shape.allocatable.get("cpu") * _A_MILLICORE or _A_DOLLAR

@@ -10,7 +10,7 @@ from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.jit import I4, I8, U1, inner, kernel
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.nodes.reports import Reports, is_seen
-from bigfleet.engine.nodes.seen import Seen, micro
+from bigfleet.engine.nodes.seen import Seen
 from bigfleet.engine.nodes.sessions import Sessions
 
 _MANY = 4611686018427387904
@@ -50,11 +50,11 @@ def no_choices(classes: int) -> Choices:
 
 @kernel
 def doubt(
-    w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, alive: U1, with_pods: U1, classes: int, pods: int,
-    odd: int, risk_limit: float, single: U1, known: Choices, which: I4, count: int, believed: U1,
+    w: World, r: Reports, s: Sessions, seen: Seen, slots: Slots, alive: U1, with_pods: U1, price: I8, classes: int,
+    pods: int, odd: int, risk_limit: float, single: U1, known: Choices, which: I4, count: int, believed: U1,
 ) -> None:  # fmt: skip
     """Tells which of the clusters are believed: what of them is suspect costs no more than what their rows need.
-    `single` marks rows of which a machine holds one unit at most."""
+    `single` marks rows of which a machine holds one unit at most; `price` is what machines of a class count for."""
     for i in range(count):
         cluster = which[i]
         suspect = s.suspect[cluster]
@@ -65,7 +65,7 @@ def doubt(
             fresh = 0
             for entry in range(w.c.start[cluster], w.c.start[cluster] + w.c.entries[cluster]):
                 for part in range(w.e.part[entry], w.e.part[entry] + w.e.parts[entry]):
-                    kind = _kind_of(w, alive, with_pods, classes, pods, risk_limit, single, known, entry, part)
+                    kind = _kind_of(w, alive, with_pods, price, classes, pods, risk_limit, single, known, entry, part)
                     fresh += _fresh_price(known, kind, w.rows.count[w.parts.row[part]])
                 if fresh >= suspect:
                     break
@@ -157,8 +157,8 @@ def _fresh_price(known: Choices, kind: int, count: int) -> int:
 
 @inner
 def _kind_of(
-    w: World, alive: U1, with_pods: U1, classes: int, pods: int, risk_limit: float, single: U1, known: Choices,
-    entry: int, part: int,
+    w: World, alive: U1, with_pods: U1, price: I8, classes: int, pods: int, risk_limit: float, single: U1,
+    known: Choices, entry: int, part: int,
 ) -> int:  # fmt: skip
     """The kind of a part; what it may be held on is found out when it is met first."""
     hashed = int(w.e.prof[entry]) % 65521
@@ -180,7 +180,7 @@ def _kind_of(
     known.entry[kind] = entry
     known.part[kind] = part
     known.meta[_USED] = kind + 1
-    _find_choices(w, alive, with_pods, classes, pods, risk_limit, single, known, kind)
+    _find_choices(w, alive, with_pods, price, classes, pods, risk_limit, single, known, kind)
     return int(kind)
 
 
@@ -200,8 +200,8 @@ def _are_alike(w: World, single: U1, entry: int, part: int, other: int, others: 
 
 @inner
 def _find_choices(
-    w: World, alive: U1, with_pods: U1, classes: int, pods: int, risk_limit: float, single: U1, known: Choices,
-    kind: int,
+    w: World, alive: U1, with_pods: U1, price: I8, classes: int, pods: int, risk_limit: float, single: U1,
+    known: Choices, kind: int,
 ) -> None:  # fmt: skip
     """Of classes that hold the part, those that are cheapest for some count."""
     entry = known.entry[kind]
@@ -222,7 +222,7 @@ def _find_choices(
         if most > 0:
             if single[w.parts.row[part]] != 0:
                 most = 1
-            _note_choice(known, kind, most, micro(w.k.price[cls]))
+            _note_choice(known, kind, most, price[cls])
 
 
 @inner

@@ -46,6 +46,25 @@ def fewest(b: Book) -> int:
 
 
 @inner
+def level(b: Book, units: int) -> int:
+    """How many units a domain of the universe would have if so many more were dealt to the emptiest ones."""
+    low = fewest(b)
+    high = low + units
+    while low < high:
+        middle = (low + high) // 2
+        dealt = 0
+        for i in range(b.meta[DOMAINS]):
+            dom = b.s.dom[i]
+            if b.s.inside[dom] == b.meta[MARK]:
+                dealt += max(0, middle - b.s.count[dom])
+        if dealt < units:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
 def may_take(b: Book, t: int, dom: int, least: int) -> int:
     """How many units a domain may take while the emptiest one has `least`."""
     touch(b, dom)

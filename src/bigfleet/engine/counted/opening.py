@@ -122,7 +122,7 @@ class Opening:
         self.catalog.rank_domains()
         w = world()
         kinds = kinds_of(self.catalog, w, published, self.demand.descending)
-        believed = self._believe(w, kinds, policy)
+        believed = self._believe(w, kinds, published.counts_for, policy)
         hopes = self._admit(w, t, fresh, believed, policy, conditions)
         tokens = self._chain_tokens(q, tokens_of)
         draining = np.empty(max(1, draining_machines(w)), np.int32)
@@ -139,7 +139,7 @@ class Opening:
 
     # ---- who takes turns -------------------------------------------------------------------------------------------
 
-    def _believe(self, w: World, kinds: Kinds, policy: Policy) -> dict[int, bool]:
+    def _believe(self, w: World, kinds: Kinds, price: NDArray[np.int64], policy: Policy) -> dict[int, bool]:
         catalog, fleet, nodes, which = self.catalog, self.fleet, self.nodes, self.lacking.clusters
         believed = np.ones(len(which), np.uint8)
         if policy.placement.doubt:
@@ -147,9 +147,9 @@ class Opening:
             for cluster in which.tolist():
                 for row in self.demand.sparse(fleet.clusters[cluster]).tokens:
                     single[int(w.c.start[cluster]) + row] = 1
-            recount(nodes.r, nodes.s, fleet.v, w.cells, w.k.price, nodes.seen)
+            recount(nodes.r, nodes.s, fleet.v, w.cells, price, nodes.seen)
             doubt(
-                w, nodes.r, nodes.s, nodes.seen, fleet.v, kinds.alive, kinds.pods, catalog.class_count,
+                w, nodes.r, nodes.s, nodes.seen, fleet.v, kinds.alive, kinds.pods, price, catalog.class_count,
                 catalog.resource("pods"), catalog.resource(ODD), policy.placement.risk_limit, single,
                 no_choices(catalog.class_count), which, len(which), believed,
             )  # fmt: skip

@@ -30,7 +30,7 @@ from bigfleet.engine.counted.book import (
 )
 from bigfleet.engine.counted.buying import NO_LIMIT, best_block, buy, fill, index_domains, mark_taken, unclaimed
 from bigfleet.engine.counted.coming import ALL, place_one
-from bigfleet.engine.counted.domains import begin_domains, fewest, is_touched, load, may_take, save, touch
+from bigfleet.engine.counted.domains import begin_domains, fewest, is_touched, level, load, may_take, save, touch
 from bigfleet.engine.counted.lots import REMAINDERS, begin_trial, no_room, note_portion, place, put, undo, usable
 from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.world import World
@@ -86,16 +86,36 @@ def _serve_spread(w: World, b: Book, rules: PlacementRules, t: int) -> None:
     q = b.t.first[t]
     if not load(b, t):
         return
+    ceiling = -1
     while deficit(b, q) > 0 and b.meta[FULL] == 0:
-        if not place_one(w, b, rules, t, q) and (b.meta[FULL] != 0 or not _buy_in_a_domain(w, b, rules, t, q)):
+        if place_one(w, b, rules, t, q):
+            continue
+        if ceiling < 0 and b.meta[FULL] == 0:
+            ceiling = _ceiling(w, b, rules, t, q)
+        if b.meta[FULL] != 0 or not _buy_in_a_domain(w, b, rules, t, q, ceiling):
             break
     save(b, t)
 
 
 @inner
-def _buy_in_a_domain(w: World, b: Book, rules: PlacementRules, t: int, q: int) -> bool:
-    """One machine in the emptiest domain of the universe that may take a unit and has a candidate."""
+def _ceiling(w: World, b: Book, rules: PlacementRules, t: int, q: int) -> int:
+    """How many units a domain of the universe can have in the end: one where nothing is to be had holds all others
+    back."""
+    ceiling = NO_LIMIT
+    for i in range(b.meta[DOMAINS]):
+        dom = b.s.dom[i]
+        if b.s.inside[dom] == b.meta[MARK] and b.s.count[dom] + b.t.skew[t] < ceiling:
+            if best_block(w, b, rules, t, q, False, b.t.key[t], dom, 1) < 0:
+                ceiling = b.s.count[dom] + b.t.skew[t]
+    return ceiling
+
+
+@inner
+def _buy_in_a_domain(w: World, b: Book, rules: PlacementRules, t: int, q: int, ceiling: int) -> bool:
+    """One machine in the emptiest domain of the universe that may take a unit and has a candidate; chosen for what the
+    domain is to have in the end, filled with what it may take now."""
     least = fewest(b)
+    aim = min(ceiling, level(b, deficit(b, q)))
     key = b.t.key[t]
     count = 0
     for i in range(b.meta[DOMAINS]):
@@ -111,7 +131,7 @@ def _buy_in_a_domain(w: World, b: Book, rules: PlacementRules, t: int, q: int) -
     for i in range(count):
         dom = b.s.lot[i]
         most = may_take(b, t, dom, least)
-        block = best_block(w, b, rules, t, q, False, key, dom, most)
+        block = best_block(w, b, rules, t, q, False, key, dom, max(most, aim - b.s.count[dom]))
         if block >= 0:
             return buy(w, b, rules, t, q, block, False, most, True)
         if b.meta[FULL] != 0:

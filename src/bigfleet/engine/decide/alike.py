@@ -12,7 +12,7 @@ from bigfleet.engine.decide.credit import anything, begin_entry, take
 from bigfleet.engine.decide.logbook import with_slack
 from bigfleet.engine.decide.world import LOG_USED, World
 from bigfleet.engine.demand.rows import NO_TIME, PLAIN
-from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, NEW
+from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, EMPTY, NEW
 from bigfleet.engine.kernels.jit import inner, kernel
 
 
@@ -40,13 +40,13 @@ def _takes_in(w: World, owner: int) -> bool:
     """All machines of the cells that changed are taken; False if they are not like the others."""
     at = w.owners.stirred[owner]
     while at >= 0:
-        cell = w.cells.touched[at]
-        at = w.cells.before[at]
-        # Those without machines are gone.
-        if w.cells.count[cell] > 0:
+        # Those without machines are gone, and not looked at.
+        if not w.cells.how[at] & EMPTY:
+            cell = w.cells.touched[at]
             if w.cells.flags[cell] & NEW and not _is_alike(w, cell, w.owners.con[owner], w.owners.alike[owner]):
                 return False
             _take_all(w, cell)
+        at = w.cells.before[at]
     return w.owners.used[owner] > 0
 
 

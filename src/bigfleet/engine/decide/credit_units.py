@@ -15,7 +15,7 @@ from bigfleet.engine.decide.logbook import keep_log
 from bigfleet.engine.decide.spread import credit_spread, must_wait
 from bigfleet.engine.decide.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Rules, World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PLAIN, SETTLED, SPREAD
-from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, DIRTY, NEW, OWNER_CREATING
+from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, DIRTY, EMPTY, NEW, OWNER_CREATING
 from bigfleet.engine.kernels.jit import I4, inner, kernel, prefetch
 
 
@@ -85,12 +85,12 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
     owners = w.owners
     for at in range(first, last):
         owner = which[at]
+        if at + 16 < last:
+            prefetch(owners.used, which[at + 16])
         if at + 8 < last:
-            prefetch(owners.used, which[at + 8])
+            _fetch_list(w, which[at + 8])
         if at + 4 < last:
-            _fetch_list(w, which[at + 4])
-        if at + 2 < last:
-            _fetch_unit(w, which[at + 2])
+            _fetch_unit(w, which[at + 4])
         if credit_alike(w, owner):
             continue
         owners.unlogged[owner] = 0
@@ -206,8 +206,11 @@ def _fetch_unit(w: World, owner: int) -> None:
             prefetch(w.cells.count, w.held.data[k])
     elif w.owners.pending[owner] == 0:
         # Its entries are probably as they were.
-        if w.owners.stirred[owner] >= 0:
-            prefetch(w.cells.count, w.cells.touched[w.owners.stirred[owner]])
+        at = w.owners.stirred[owner]
+        while at >= 0:
+            if not w.cells.how[at] & EMPTY:
+                prefetch(w.cells.count, w.cells.touched[at])
+            at = w.cells.before[at]
         return
     first = w.owners.entry[owner]
     count = w.owners.entries[owner]

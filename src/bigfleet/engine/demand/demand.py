@@ -15,6 +15,7 @@ from bigfleet.engine.catalog.catalog import Catalog
 from bigfleet.engine.catalog.odd import ODD
 from bigfleet.engine.demand.guard import Guard
 from bigfleet.engine.demand.odd_rows import Asked, asks_odd, folded, plain, unfold, volume_of
+from bigfleet.engine.demand.refused import refused_rows
 from bigfleet.engine.demand.rollups import ROWS, Incoming, commit, constraint_sets, drop, merge_rows, turned, withhold
 from bigfleet.engine.demand.rows import DemandStore
 from bigfleet.engine.demand.sparse import NOTHING_SAID, Sparse, read_sparse, reordered, unsound_domains
@@ -22,7 +23,7 @@ from bigfleet.engine.fleet.fleet import Fleet
 from bigfleet.engine.kernels.columns import grown, made
 from bigfleet.engine.kernels.pool import region_size
 from bigfleet.engine.policy import Policy, RollupSize
-from bigfleet.engine.results import RollupOutcome
+from bigfleet.engine.results import RefusedRows, RollupOutcome
 from bigfleet.model.resources import Resources
 
 _REMEMBERED = 1024
@@ -63,8 +64,16 @@ class Demand:
         """Domains and tokens of a cluster's counted rows, by their place among its rows."""
         return self._sparse.get(cluster, NOTHING_SAID)
 
-    def apply(self, batch: DemandBatch, policy: Policy, now: int, rejected: dict[str, int]) -> dict[str, RollupOutcome]:
-        """Forgets clusters, then takes over roll-ups, then links."""
+    def apply(
+        self,
+        batch: DemandBatch,
+        policy: Policy,
+        now: int,
+        rejected: dict[str, int],
+        refused: dict[str, RefusedRows],
+    ) -> dict[str, RollupOutcome]:
+        """Forgets clusters, then takes over roll-ups, then links. `refused` gets counted rows that were left out, by
+        cluster."""
         outcomes: dict[str, RollupOutcome] = {}
         for name in batch.forgotten:
             self._forget(name)
@@ -76,6 +85,8 @@ class Demand:
         for rollup in batch.rollups:
             last = first + len(rollup.profiles)
             outcomes[rollup.cluster] = self._take_over(rollup, numbers[first:last], policy, now, rejected)
+            if rollup.counted is not None and (rows := refused_rows(rollup, self._in.origin)) is not None:
+                refused[rollup.cluster] = rows
             first = last
         for name, connected in batch.links:
             cluster = self.cluster(name)
@@ -347,7 +358,7 @@ class Demand:
             units = np.stack((said.count, said.running, said.stranded), axis=1).astype(np.int32)
             unsound = unsound_domains(said, count)
             if len(asked.unsound):
-                unsound |= asked.unsound
+                unsound = np.maximum(unsound, asked.unsound)
         merge_rows(
             self._in, profiles, asked.profile, groups, asked.group, asked.aggregate, asked.min_unit, asked.columns,
             self._descending, units, unsound,

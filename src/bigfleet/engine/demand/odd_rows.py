@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigfleet.engine.catalog.odd import ODD, OddVectors, Pairs
-from bigfleet.engine.demand.rollups import LIMIT, Incoming
+from bigfleet.engine.demand.rollups import LIMIT, UNEVEN, Incoming
 from bigfleet.engine.kernels.columns import INT32, INT64, owned
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _SOUND = np.zeros(0, np.uint8)
 
 
 class Asked(NamedTuple):
-    """A roll-up's rows by columns. `unsound` marks counted rows whose odd amounts do not add up; empty: none."""
+    """A roll-up's rows by columns. `unsound`: the code of counted rows whose odd amounts do not add up; empty: none."""
 
     profile: NDArray[np.int32]
     group: NDArray[np.int32]
@@ -76,7 +76,7 @@ def folded(
         one, whole = min_unit[:, odd], aggregate[:, odd]
         by = np.maximum(one, 1)
         sound = np.where(one > 0, (whole % by == 0) & (whole // by == count[:, None]), whole == 0)
-        unsound = (~sound).any(axis=1).astype(np.uint8)
+        unsound = np.where(sound.all(axis=1), 0, UNEVEN).astype(np.uint8)
         amount = count * unit_number
     # Out of the range of every column, so that the row is rejected for it.
     unit_number[asking & out_of_range] = -1

@@ -19,12 +19,14 @@ from bigfleet.model.resources import MAX_NEED_UNITS
 LIMIT = MAX_NEED_UNITS
 # What a roll-up changed: nothing, amounts of the rows there were, or which rows there are.
 SAME, AMOUNTS, ROWS = 0, 1, 2
+# Why a row is refused, in the order in which it is looked for (P1); `refused.py` has the words.
+OUT_OF_RANGE, BAD_COUNT, BAD_RUNNING, BAD_STRANDED, TOO_MANY, NO_UNIT, UNEVEN, BAD_DOMAIN = range(1, 9)
 
 
 @view
 class Incoming(View):
     """A roll-up's rows, merged and in row order, before anything is taken over. `origin` is the merged row of each row
-    that came, -1 for bad ones; it is told for counted rows only."""
+    that came, minus the code of what is wrong with bad ones; it is told for counted rows only."""
 
     prof: I4
     group: I4
@@ -89,7 +91,8 @@ def merge_rows(
     descending: I8, units: I4M, unsound: U1,
 ) -> None:  # fmt: skip
     """Merges rows of equal key and leaves out those out of range, or whose `units` (count, running, stranded; no rows
-    for sums) do not add up; `meta` = rows, bad rows, rows whose units are bad."""
+    for sums) do not add up, or that are `unsound` (a code) already; `meta` = rows, bad rows, rows whose units are
+    bad."""
     count = len(profile)
     counted = len(units) > 0
     uneven = 0
@@ -109,10 +112,16 @@ def merge_rows(
             if not (0 <= aggregate[i, k] <= LIMIT and 0 <= min_unit[i, k] <= LIMIT):
                 fine = False
             unit[i, columns[k]] = min_unit[i, k]
-        into.origin[i] = -1
+        into.origin[i] = -OUT_OF_RANGE
+        wrong = 0
+        if fine and counted:
+            wrong = _wrong(units, aggregate, min_unit, i)
+            if wrong == 0:
+                wrong = int(unsound[i])
         if not fine:
             bad += 1
-        elif counted and (unsound[i] != 0 or not _adds_up(units, aggregate, min_unit, i)):
+        elif wrong != 0:
+            into.origin[i] = -wrong
             uneven += 1
         else:
             order[good] = i
@@ -154,31 +163,36 @@ def merge_rows(
         else:
             bad += 1
             for k in range(first, i):
-                into.origin[order[k]] = -1
+                into.origin[order[k]] = -OUT_OF_RANGE
     into.meta[0] = made_rows
     into.meta[1] = bad
     into.meta[2] = uneven
 
 
 @inner
-def _adds_up(units: I4M, aggregate: I8M, min_unit: I8M, row: int) -> bool:
-    """Whether a row's units are possible and its aggregate is so many of its smallest unit, which is something."""
-    if units[row, 0] < 1 or units[row, 1] < 0 or units[row, 2] < 0:
-        return False
+def _wrong(units: I4M, aggregate: I8M, min_unit: I8M, row: int) -> int:
+    """0 if a row's units are possible and its aggregate is so many of its smallest unit, which is something; else the
+    code of what is wrong."""
+    if units[row, 0] < 1:
+        return BAD_COUNT
+    if units[row, 1] < 0:
+        return BAD_RUNNING
+    if units[row, 2] < 0:
+        return BAD_STRANDED
     # In 64 bits: two counts of 32 may pass them.
     if np.int64(units[row, 1]) + np.int64(units[row, 2]) > np.int64(units[row, 0]):
-        return False
+        return TOO_MANY
     anything = False
     for k in range(aggregate.shape[1]):
         one = min_unit[row, k]
         if one == 0:
             if aggregate[row, k] != 0:
-                return False
+                return UNEVEN
             continue
         anything = True
         if aggregate[row, k] % one != 0 or aggregate[row, k] // one != units[row, 0]:
-            return False
-    return anything
+            return UNEVEN
+    return 0 if anything else NO_UNIT
 
 
 @kernel

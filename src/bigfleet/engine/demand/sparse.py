@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigfleet.engine.demand.rollups import BAD_DOMAIN
 from bigfleet.engine.placement import Counted
 
 
@@ -24,15 +25,16 @@ NOTHING_SAID = Sparse({}, {})
 
 
 def unsound_domains(said: Counted, rows: int) -> NDArray[np.uint8]:
-    """Rows that claim less than no unit in some domain."""
+    """The code of rows that claim less than no unit in some domain, 0 of the others."""
     bad = np.zeros(rows, np.uint8)
     for row, domains in said.domain_units.items():
-        bad[row] = any(units < 0 for _, units in domains)
+        bad[row] = BAD_DOMAIN if any(units < 0 for _, units in domains) else 0
     return bad
 
 
 def read_sparse(said: Counted, origin: NDArray[np.int32]) -> Sparse:
-    """Rows that were merged say what they said together; `origin` is the merged row of each, -1 for rejected ones."""
+    """Rows that were merged say what they said together; `origin` is the merged row of each, negative for rejected
+    ones."""
     found = Sparse({}, {})
     for row, domains in said.domain_units.items():
         merged = int(origin[row])

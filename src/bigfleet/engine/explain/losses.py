@@ -18,7 +18,7 @@ from bigfleet.engine.demand.rows import GANG, PARKED, PLAIN, SATISFIABLE
 from bigfleet.engine.explain.explanation import Granted, Lost, Source, Why
 from bigfleet.engine.explain.misses import near_misses
 from bigfleet.engine.fleet.cells import CONFIGURED, DELETING, DRAINING, FAILED, IDLE, SPECULATIVE
-from bigfleet.engine.nodes.reports import EMPTY
+from bigfleet.engine.nodes.reports import EMPTY, READY, USED
 from bigfleet.engine.outcome.verdict import FreeSupply
 from bigfleet.model.penalty import bucket_dollars
 
@@ -184,10 +184,12 @@ def _causes(holdings: Holdings, entry: int, cell: int) -> Iterator[tuple[_Cause,
         if other != entry and left:
             yield _claimed(holdings, entry, other, cell), left
     if free > 0 and state == CONFIGURED and cluster == int(w.e.cluster[entry]):
-        shared = min(free, _kept_by_tokens(holdings, entry, cell))
-        free -= shared
-        if shared:
-            yield (Why.ONE_PER_NODE, "", -1, cluster, int(w.bind.priority[int(w.cells.stamp[cell])])), shared
+        stamped = int(w.bind.priority[int(w.cells.stamp[cell])])
+        for why, count in _own_nodes(holdings, entry, cell).items() if w.c.counted[cluster] else ():
+            standing = min(free, count)
+            free -= standing
+            if standing:
+                yield (why, "", -1, cluster, stamped), standing
     elif free > 0 and state == CONFIGURED and w.c.counted[cluster]:
         for why, count in _empty_there(holdings, cell).items():
             standing = min(free, count)
@@ -206,25 +208,36 @@ def _empty_there(holdings: Holdings, cell: int) -> Counter[Why]:
     return +Counter(Why.REFUSED if slot in rests else Why.EMPTY for slot in empty)
 
 
-def _kept_by_tokens(holdings: Holdings, entry: int, cell: int) -> int:
-    """How many nodes of its own cluster have room for a unit of the entry and carry one of its tokens, or will: nothing
-    is told of them yet, and what its units find there is one unit each."""
-    w, nodes, units = holdings.w, holdings.engine.nodes, holdings.units
-    cluster, part = int(w.e.cluster[entry]), int(w.e.part[entry])
+def _own_nodes(holdings: Holdings, entry: int, cell: int) -> Counter[Why]:
+    """Nodes of its own cluster, but for those that have no room for a unit of the entry by what they report."""
+    nodes, units = holdings.engine.nodes, holdings.units
     mine = units.tokens(entry) if units is not None and units.is_counted(entry) else frozenset()
-    if not mine:
-        return 0
-    room = np.maximum(w.k.alloc[int(w.cells.cls[cell])] - w.c.overhead[cluster], 0)
-    found = 0
+    found: Counter[Why] = Counter()
     for slot in _slots(holdings, cell):
         row = nodes.row(slot)
-        left = room
-        if row >= 0:
-            real = int(nodes.r.said[row])
-            left = np.maximum((nodes.said.amount[real] if real >= 0 else room) - nodes.r.used[row], 0)
-        carried = row < 0 or not nodes.tokens(row).isdisjoint(mine)
-        found += carried and bool((left >= w.parts.unit[part]).all())
+        flags = int(nodes.r.flags[row]) if row >= 0 else 0
+        room = _has_room(holdings, entry, cell, row)
+        if room and mine and (row < 0 or not nodes.tokens(row).isdisjoint(mine)):
+            # Or gets one: nothing is told of a new node yet, and what its units find there is one unit each.
+            found[Why.ONE_PER_NODE] += 1
+        elif not flags & READY:
+            found[Why.NOT_READY] += 1
+        elif room and int(nodes.r.closing[row]):
+            found[Why.CLOSED] += 1
+        elif room:
+            used = Why.SAID_NOT_TO_FIT if flags & (EMPTY | USED) else Why.USED_BY_NOTHING
+            found[_placement(holdings, entry, cell) or used] += 1
     return found
+
+
+def _has_room(holdings: Holdings, entry: int, cell: int, row: int) -> bool:
+    """Whether a node of its own cluster has room for a unit, by its report, or as new where there is none (-1)."""
+    w, nodes = holdings.w, holdings.engine.nodes
+    left = room = np.maximum(w.k.alloc[int(w.cells.cls[cell])] - w.c.overhead[int(w.e.cluster[entry])], 0)
+    if row >= 0:
+        real = int(nodes.r.said[row])
+        left = np.maximum((nodes.said.amount[real] if real >= 0 else room) - nodes.r.used[row], 0)
+    return bool((left >= w.parts.unit[int(w.e.part[entry])]).all())
 
 
 def _slots(holdings: Holdings, cell: int) -> list[int]:

@@ -419,7 +419,7 @@ def _interned(
     column: NDArray[np.int32],
     state: NDArray[np.uint8] | None,
     table: Sequence[T],
-    intern: Callable[[list[T]], list[int]],
+    intern: Callable[[Sequence[T]], list[int]],
 ) -> NDArray[np.int32]:
     """Numbers of the table's values, of those only that the column uses (where a state is given, of live records)."""
     if not table:
@@ -430,6 +430,9 @@ def _interned(
     else:
         seen = np.zeros(len(table), np.uint8)
         mark_used(owned(column, INT32), _NO_FLAGS if state is None else owned(state, UINT8), seen)
+        if seen.all():
+            # Most batches carry nothing that they do not use: nothing need be picked out.
+            return np.array(intern(table), np.int32)
         used = np.nonzero(seen)[0].tolist()
     numbers = np.full(len(table), -1, np.int32)
     numbers[used] = intern([table[n] for n in used])

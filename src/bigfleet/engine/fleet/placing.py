@@ -44,6 +44,7 @@ from bigfleet.engine.kernels.ids import (
     id_start,
     intern_id,
     is_keyed,
+    likely_slot,
     prefix_key,
 )
 from bigfleet.engine.kernels.jit import F8, I4, I4R, I8, I8M, U1, U1R, inner, kernel, prefetch, put
@@ -160,7 +161,8 @@ def _owner(keys: Keys, state: int, held: int, cluster: int, cls: int) -> int:
 
 @inner
 def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, home: int, now: int) -> int:
-    """The cell a machine belongs to, made if it is new; -1 for states without one. `home` is its hash, if known."""
+    """The cell a machine belongs to, made if it is new; -1 for states without one. `home` is the hash of the one it
+    belongs to unless it is held, if known."""
     state = slots.state[slot]
     keys.count[cls, state] += 1
     if state == DELETING or state == FAILED or state == 0:
@@ -175,7 +177,7 @@ def _target(slots: Slots, cells: Cells, keys: Keys, slot: int, cls: int, home: i
     elif state != DRAINING:
         held = 1 if slots.flags[slot] & KEPT or now < _not_before(slots, slot) else 0
         cluster = -1
-    if home < 0:
+    if home < 0 or held != 0:
         home = cell_hash(cls, state, held, cluster, stamp)
     cell = find_cell(cells, home, cls, state, held, cluster, stamp)
     if cell >= 0:
@@ -244,7 +246,7 @@ def _take_out(slots: Slots, cells: Cells, members: Pool, keys: Keys, slot: int) 
 
 @inner
 def _put(slots: Slots, cells: Cells, keys: Keys, work: Work, slot: int, home: int, now: int) -> None:
-    """Announces a machine to the cell it belongs to; `home` is the hash of that, -1 if unknown."""
+    """Announces a machine to the cell it belongs to; `home` is its `_goal`, -1 if unknown."""
     if slots.flags[slot] & NAMED:
         work.special[work.meta[TO_CLASS]] = slot
         work.meta[TO_CLASS] += 1
@@ -290,20 +292,13 @@ def _look_ahead(
         prefetch(ids.table, home[i - first] & mask)
         work.key[i - first] = prefix_key(records.arena, start, size, ids.meta[SKIP])
     for i in range(first, last):
-        slot = ids.table[home[i - first] & mask]
+        slot = likely_slot(ids, home[i - first])
         guess[i - first] = slot
         if slot >= 0:
             prefetch(ids.key, slot)
-    for i in range(first, last):
-        slot = guess[i - first]
-        if slot >= 0 and ids.key[slot] != work.key[i - first]:
-            # Another id is at home there; this one is probably next door.
-            slot = ids.table[(home[i - first] + 1) & mask]
-            guess[i - first] = slot
-            if slot >= 0:
-                prefetch(ids.key, slot)
-        if slot >= 0:
             prefetch(slots.state, slot)
+            if records.state[i] == IDLE:
+                prefetch(slots.idle_since, slot)
     table = len(cells.table) - 1
     for i in range(first, last):
         slot = guess[i - first]
@@ -325,13 +320,14 @@ def _look_ahead(
 
 @inner
 def _goal(keys: Keys, records: Records, i: int) -> int:
-    """The hash of the cell a bound machine goes to, -1 for others."""
+    """The hash of the cell a machine goes to unless it is held, -1 where it is not worth finding out."""
     state = records.state[i]
-    cluster = _cluster_of(records, i)
-    if (state != CONFIGURED and state != CONFIGURING) or cluster < 0:
+    bound = state == CONFIGURED or state == CONFIGURING
+    cluster = _cluster_of(records, i) if bound else -1
+    if (bound and cluster < 0) or (not bound and state != IDLE and state != SPECULATIVE):
         return -1
     cls = keys.shape_class[records.shapes[records.shape[i]]]
-    binding = keys.stamp_binding[_stamp_of(records, i)]
+    binding = keys.stamp_binding[_stamp_of(records, i)] if bound else -1
     return cell_hash(cls, state, 0, cluster, binding)
 
 

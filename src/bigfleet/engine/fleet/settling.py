@@ -35,6 +35,8 @@ from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 # So many cells that moved are taken out of a list and put back one by one.
 _FEW = 8
+# Cells of a list between one that is compared and the one whose memory is asked for.
+_AHEAD = 8
 
 
 def settled(store: CellStore, ids: Ids, heads: I4) -> None:
@@ -151,15 +153,15 @@ def _fetch_compared(cells: Cells, owners: Owners, lists: Pool, owner: int) -> No
     start = owners.start[owner]
     last = start + owners.used[owner]
     at = owners.stirred[owner]
-    while at >= 0:
+    # Where many moved, looking for each in the list would take longer than waiting for memory.
+    left = _FEW
+    while at >= 0 and left > 0:
+        left -= 1
         how = cells.how[at] & (EMPTY | MOVED | LISTED)
         if how == MOVED | LISTED:
             k = _listed_at(lists, start, owners.used[owner], cells.touched[at])
-            prefetch(cells.count, lists.data[k])
-            if k > start:
-                prefetch(cells.count, lists.data[k - 1])
-            if k < last - 1:
-                prefetch(cells.count, lists.data[k + 1])
+            for near in range(max(start, k - 1), min(last, k + 2)):
+                prefetch(cells.count, lists.data[near])
         elif how == MOVED:
             for k in range(max(start, last - 3), last):
                 prefetch(cells.count, lists.data[k])
@@ -212,28 +214,39 @@ def _reorder_few(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int
 @inner
 def _step_past(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int, count: int) -> None:
     """Those of the first ones of a list whose smallest id changed step past their neighbours, until all are in order.
-    State, price and worth of a cell are what they were, so hardly any of them goes far."""
+    State, price and worth of a cell are what they were, so it stays among its like. That may be forty steps, which are
+    faster than halves: memory can be asked for ahead."""
     start = owners.start[owner]
+    last = start + count - 1
     calm = False
     while not calm:
         calm = True
+        moved = 0
         at = owners.stirred[owner]
         while at >= 0:
             if cells.how[at] & MOVED and cells.how[at] & LISTED and not cells.how[at] & EMPTY:
+                moved += 1
                 cell = cells.touched[at]
                 cells.flags[cell] &= ~MOVED & 0xFF
                 old = _listed_at(lists, start, count, cell)
                 k = old
                 while k > start and block_less(cells, ids, cell, lists.data[k - 1]):
+                    prefetch(cells.count, lists.data[max(start, k - _AHEAD)])
+                    prefetch(ids.key, max(0, cells.least[lists.data[max(start, k - _AHEAD // 2)]]))
                     lists.data[k] = lists.data[k - 1]
                     k -= 1
-                while k < start + count - 1 and block_less(cells, ids, lists.data[k + 1], cell):
+                while k < last and block_less(cells, ids, lists.data[k + 1], cell):
+                    prefetch(cells.count, lists.data[min(last, k + _AHEAD)])
+                    prefetch(ids.key, max(0, cells.least[lists.data[min(last, k + _AHEAD // 2)]]))
                     lists.data[k] = lists.data[k + 1]
                     k += 1
                 lists.data[k] = cell
                 if k != old:
                     calm = False
             at = cells.before[at]
+        if moved == 1:
+            # All others were in order.
+            return
 
 
 @inner
@@ -254,6 +267,10 @@ def _reorder_many(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: in
     used = owners.used[owner]
     loose = np.empty(used, np.int32)
     for k in range(used):
+        if k + 2 * _AHEAD < used:
+            prefetch(cells.count, lists.data[start + k + 2 * _AHEAD])
+        if k + _AHEAD < used:
+            prefetch(ids.key, max(0, cells.least[lists.data[start + k + _AHEAD]]))
         cell = lists.data[start + k]
         if cells.flags[cell] & EMPTY:
             continue

@@ -105,17 +105,19 @@ class Consolidation:
         hidden = np.isin(w.k.offer[self._blocks.cls], shut)
         left = self._blocks.left[hidden]
         self._blocks.left[hidden] = 0
-        limit = max(1, math.floor(placement.closing_fraction * configured)) - int(weighed.meta[CLOSING])
-        self._close(weighed, allowed, limit, passed)
-        most = max(1, math.floor(placement.move_fraction * configured)) - recent
-        self._move(weighed, allowed, most, evictions, acquire, passed)
+        start = int(w.c.start[cluster])
+        running = int(w.rows.running[start : start + int(w.c.rows[cluster])].sum())
+        most = max(1, math.floor(placement.closing_fraction * configured))
+        self._close(weighed, allowed, most, evictions + placement.evictable * running, passed)
+        most = max(1, math.floor(placement.move_fraction * configured))
+        self._move(weighed, allowed, most, recent, evictions, acquire, passed)
         self._blocks.left[hidden] = left
         return passed
 
-    def _close(self, weighed: Weighed, allowed: Allowed, limit: int, passed: Passed) -> None:
+    def _close(self, weighed: Weighed, allowed: Allowed, most: int, evictable: float, passed: Passed) -> None:
         """Worst first: what is removable, and what would save enough elsewhere with those it would share that room
-        with; nobody is counted on twice (P37)."""
-        r, count = self._nodes.r, int(weighed.meta[OPEN])
+        with; nobody is counted on twice, and what can never be emptied stays open (P37)."""
+        r, count, closing = self._nodes.r, int(weighed.meta[OPEN]), int(weighed.meta[CLOSING])
         options = self._find_rooms(weighed, allowed, weighed.open, count)
         chosen: dict[int, None] = {}
         for at, node in enumerate(weighed.open[:count].tolist()):
@@ -124,16 +126,30 @@ class Consolidation:
                 group = [node]
             elif options.block[at] < 0 or not options.fraction[at] > self._placement.min_saving:
                 continue
-            if chosen.keys().isdisjoint(group):
+            if chosen.keys().isdisjoint(group) and self._pods_of(weighed, group) <= evictable:
+                if not closing and not chosen:
+                    most = max(most, len(group))
                 chosen.update(dict.fromkeys(group))
-        passed.closes.extend(r.slot[weighed.row[list(chosen)[: max(0, limit)]]].tolist())
+        passed.closes.extend(r.slot[weighed.row[list(chosen)[: max(0, most - closing)]]].tolist())
+
+    def _pods_of(self, weighed: Weighed, nodes: Sequence[int]) -> int:
+        rows = weighed.row[nodes]
+        return len(nodes) if self._pods < 0 else int(np.maximum(1, self._nodes.r.used[rows, self._pods]).sum())
 
     def _move(
-        self, weighed: Weighed, allowed: Allowed, most: int, evictions: int, acquire: bool, passed: Passed
+        self,
+        weighed: Weighed,
+        allowed: Allowed,
+        most: int,
+        moving: int,
+        evictions: int,
+        acquire: bool,
+        passed: Passed,
     ) -> None:
-        """The largest gain per evicted pod first, as far as evictions and moves allow (P39)."""
+        """The largest gain per evicted pod first, as far as evictions and moves allow (P39); a move that is the only
+        one may be larger than the share: two nodes of thirty would never become one otherwise."""
         r, w, count, placement = self._nodes.r, self._w, int(weighed.meta[CLOSED]), self._placement
-        if most <= 0 or evictions <= 0 or not count:
+        if moving >= most or evictions <= 0 or not count:
             return
         options = (
             self._find_rooms(weighed, allowed, weighed.closed, count)
@@ -146,10 +162,10 @@ class Consolidation:
         )  # fmt: skip
         gone: set[int] = set()
         for at in options.order[: int(options.meta[0])].tolist():
-            if most <= 0 or evictions <= 0:
+            if moving >= most or evictions <= 0:
                 break
             old, pods = options.old[at, : int(options.count[at])].tolist(), int(options.pods[at])
-            if pods > evictions or len(old) > most or not gone.isdisjoint(old):
+            if pods > evictions or (moving and moving + len(old) > most) or not gone.isdisjoint(old):
                 continue
             new, block = -1, int(options.block[at])
             if block >= 0:
@@ -158,7 +174,7 @@ class Consolidation:
                     continue
             gone.update(old)
             evictions -= pods
-            most -= len(old)
+            moving += len(old)
             passed.moves.append(Moved(tuple(r.slot[weighed.row[old]].tolist()), new))
 
     def _find_rooms(self, weighed: Weighed, allowed: Allowed, nodes: NDArray[np.int32], count: int) -> Options:

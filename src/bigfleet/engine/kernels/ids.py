@@ -27,13 +27,13 @@ _LONGEST = (1 << _SIZE_BITS) - 1
 
 @view
 class Ids(View):
-    """Slot columns `span` (where in the arena and how long, below 0 without an id) and `key`; `table` maps hashes to
+    """Slot columns `span` (where in the arena and how long, below 0 without an id) and `key`; `table` has hashes beside
     slots; `free` is a stack of slots."""
 
     arena: U1
     span: I8R
     key: I8R
-    table: I4
+    table: I8
     free: I4
     meta: I8
 
@@ -42,7 +42,7 @@ class IdStore:
     """Owns the arrays; kernels below change them through the view `v`."""
 
     def __init__(self) -> None:
-        self.v = made(Ids, 16)._replace(table=np.full(64, _EMPTY, np.int32))
+        self.v = made(Ids, 16)._replace(table=np.full(64, _EMPTY, np.int64))
 
     @property
     def capacity(self) -> int:
@@ -66,7 +66,7 @@ class IdStore:
             size = 64
             while size * 2 < (meta[LIVE] + records) * 4:
                 size *= 2
-            v = v._replace(table=np.full(size, _EMPTY, np.int32))
+            v = v._replace(table=np.full(size, _EMPTY, np.int64))
             rehash(v)
         self.v = v
 
@@ -194,6 +194,24 @@ def id_less(ids: Ids, a: int, b: int) -> bool:
 
 
 @inner
+def _in_table(home: int, slot: int) -> int:
+    """What stands in the table for a slot: its hash, so that others are passed over unseen, and its number."""
+    return (int(home) << 32) | int(slot)
+
+
+@inner
+def likely_slot(ids: Ids, home: int) -> int:
+    """The first slot whose id has this hash, or -1. Looks at nothing but the table."""
+    mask = len(ids.table) - 1
+    at = home & mask
+    while ids.table[at] != _EMPTY:
+        if ids.table[at] >> 32 == home:
+            return ids.table[at] & 0xFFFFFFFF
+        at = (at + 1) & mask
+    return -1
+
+
+@inner
 def _same_id(ids: Ids, slot: int, key: int, arena: U1, start: int, size: int) -> bool:
     """Whether a slot's id is this one, whose key is known: that of another is nearly always another."""
     if ids.key[slot] != key or id_size(ids, slot) != size:
@@ -212,11 +230,13 @@ def _same_id(ids: Ids, slot: int, key: int, arena: U1, start: int, size: int) ->
 def find_id(ids: Ids, arena: U1, start: int, size: int) -> int:
     mask = len(ids.table) - 1
     key = prefix_key(arena, start, size, ids.meta[SKIP])
-    at = hash_bytes(arena, start, size) & mask
+    home = hash_bytes(arena, start, size)
+    at = home & mask
     while ids.table[at] != _EMPTY:
-        slot = ids.table[at]
-        if slot >= 0 and _same_id(ids, slot, key, arena, start, size):
-            return slot
+        if ids.table[at] >> 32 == home:
+            slot = ids.table[at] & 0xFFFFFFFF
+            if _same_id(ids, slot, key, arena, start, size):
+                return slot
         at = (at + 1) & mask
     return -1
 
@@ -236,13 +256,13 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int, key: int) -
     keyed = is_keyed(ids, size)
     grave = -1
     while ids.table[at] != _EMPTY:
-        slot = ids.table[at]
-        if slot == _GRAVE:
-            if grave < 0:
-                grave = at
-        elif ids.key[slot] == key and id_size(ids, slot) == size:
-            if keyed or _same_id(ids, slot, key, arena, start, size):
-                return slot
+        if ids.table[at] >> 32 == home:
+            slot = ids.table[at] & 0xFFFFFFFF
+            if ids.key[slot] == key and id_size(ids, slot) == size:
+                if keyed or _same_id(ids, slot, key, arena, start, size):
+                    return slot
+        elif ids.table[at] == _GRAVE and grave < 0:
+            grave = at
         at = (at + 1) & mask
     if grave >= 0:
         at = grave
@@ -259,7 +279,7 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int, key: int) -
     ids.meta[BYTES] += size
     ids.span[slot] = _span(base, size)
     ids.key[slot] = key
-    ids.table[at] = slot
+    ids.table[at] = _in_table(home, slot)
     ids.meta[LIVE] += 1
     return slot
 
@@ -268,8 +288,9 @@ def intern_id(ids: Ids, arena: U1, start: int, size: int, home: int, key: int) -
 def forget_id(ids: Ids, slot: int) -> None:
     """Takes a slot back; its bytes stay for readers of earlier results."""
     mask = len(ids.table) - 1
-    at = hash_bytes(ids.arena, id_start(ids, slot), id_size(ids, slot)) & mask
-    while ids.table[at] != slot:
+    home = hash_bytes(ids.arena, id_start(ids, slot), id_size(ids, slot))
+    at = home & mask
+    while ids.table[at] != _in_table(home, slot):
         at = (at + 1) & mask
     ids.table[at] = _GRAVE
     ids.meta[GRAVES] += 1
@@ -293,10 +314,11 @@ def rehash(ids: Ids) -> None:
     for slot in range(ids.meta[USED]):
         if ids.span[slot] < 0:
             continue
-        at = hash_bytes(ids.arena, id_start(ids, slot), id_size(ids, slot)) & mask
+        home = hash_bytes(ids.arena, id_start(ids, slot), id_size(ids, slot))
+        at = home & mask
         while ids.table[at] != _EMPTY:
             at = (at + 1) & mask
-        ids.table[at] = slot
+        ids.table[at] = _in_table(home, slot)
     ids.meta[GRAVES] = 0
 
 

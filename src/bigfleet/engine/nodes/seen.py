@@ -7,12 +7,10 @@ looked at again. So a step pays for what changed, not for every node. Nothing he
 
 from __future__ import annotations
 
-import numpy as np
-
 from bigfleet.engine.fleet.cells import CONFIGURED, Cells
 from bigfleet.engine.fleet.placing import Slots
 from bigfleet.engine.kernels.columns import made, room, widened
-from bigfleet.engine.kernels.jit import F8, I4, I8, I8M, inner, kernel
+from bigfleet.engine.kernels.jit import I4, I8, I8M, inner, kernel
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.engine.nodes.reports import AGAIN, AGAINS, COUNTED, EMPTY, USED, Reports, is_seen, note_again
 from bigfleet.engine.nodes.sessions import NEVER, Sessions
@@ -30,11 +28,6 @@ class Seen(View):
     idle: I8
     large: I4
     used: I8M
-
-
-@inner
-def micro(price: float) -> int:
-    return int(np.floor(price * 1000000.0 + 0.5))
 
 
 @inner
@@ -63,7 +56,7 @@ def _add(r: Reports, seen: Seen, row: int, sign: int) -> None:
 
 
 @kernel
-def recount(r: Reports, s: Sessions, slots: Slots, cells: Cells, price: F8, seen: Seen) -> None:
+def recount(r: Reports, s: Sessions, slots: Slots, cells: Cells, price: I8, seen: Seen) -> None:
     """Counts what became seen since the last time; in clusters of which nothing is certain any more, everything."""
     for cluster in range(len(s.recount)):
         if s.recount[cluster] != 0:
@@ -87,7 +80,7 @@ def recount(r: Reports, s: Sessions, slots: Slots, cells: Cells, price: F8, seen
                 r.again[kept] = row
                 kept += 1
                 continue
-            r.price[row] = micro(price[cells.cls[slots.cell[r.slot[row]]]])
+            r.price[row] = price[cells.cls[slots.cell[r.slot[row]]]]
             r.flags[row] |= COUNTED
             _add(r, seen, row, 1)
             s.suspect[r.cluster[row]] = -1

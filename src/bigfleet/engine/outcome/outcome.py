@@ -13,7 +13,7 @@ from bigfleet.engine.outcome.actions import ActionBatch
 from bigfleet.engine.outcome.shortfall import ShortfallBatch
 from bigfleet.engine.outcome.verdict import VerdictBatch
 from bigfleet.engine.policy import Policy
-from bigfleet.engine.results import RollupOutcome
+from bigfleet.engine.results import RefusedRows, RollupOutcome
 
 
 class Reporter(Protocol):
@@ -26,7 +26,7 @@ class Reporter(Protocol):
 class StepResult(Struct, frozen=True, eq=False):
     """Everything one step decided. `next_timer` is when a step without news could decide differently; `aborted`
     names the first old machine of every move that cannot go on, `doubted` clusters that say they lack units and are not
-    believed (P19)."""
+    believed (P19), `refused` counted rows of this step's roll-ups that were left out (P1), by cluster."""
 
     now: int
     actions: ActionBatch
@@ -40,6 +40,7 @@ class StepResult(Struct, frozen=True, eq=False):
     next_timer: int
     aborted: tuple[str, ...] = ()
     doubted: tuple[str, ...] = ()
+    refused: dict[str, RefusedRows] = {}
 
 
 @dataclass

@@ -17,7 +17,7 @@ from bigfleet.engine.fleet.openings import Openings
 from bigfleet.engine.nodes.standing import Standing, standing
 from bigfleet.engine.outcome.outcome import Latest
 from bigfleet.engine.policy import Policy
-from bigfleet.engine.results import RollupOutcome
+from bigfleet.engine.results import RefusedRows, RollupOutcome
 from bigfleet.engine.stages.stores import Stores
 from bigfleet.engine.turnover import Tables
 
@@ -29,6 +29,7 @@ class Applied(NamedTuple):
 
     rejected: dict[str, int]
     rollups: dict[str, RollupOutcome]
+    refused: dict[str, RefusedRows]
     standing: Standing
     # Classes of which this step's machines brought more that are free or will be (P17).
     more: NDArray[np.int32]
@@ -66,6 +67,7 @@ class Inputs:
     ) -> Applied:
         stores = self._stores
         rejected: dict[str, int] = {}
+        refused: dict[str, RefusedRows] = {}
         renumbered = not keeps_numbers and self._give_back()
         catalog, fleet, nodes = stores.catalog, stores.fleet, stores.nodes
         # As long as nobody reports placement nobody pays for it.
@@ -74,7 +76,7 @@ class Inputs:
             nodes.know(np.nonzero(stores.demand.store.c.ready[: stores.clusters])[0])
         if machines is not None and demand is not None and demand.rollups:
             catalog.expect(machines.shapes)
-        rollups = stores.demand.apply(demand, policy, now, rejected) if demand is not None else {}
+        rollups = stores.demand.apply(demand, policy, now, rejected, refused) if demand is not None else {}
         stale = not catalog.live_keys.are_current()
         if stale:
             catalog.rekey()
@@ -99,7 +101,7 @@ class Inputs:
             self._kept = stores.tables
         retry_all, self._retry_all = self._retry_all, False
         doors = last is None or last.conditions.acquire != conditions.acquire or last.policy is not policy
-        return Applied(rejected, rollups, found, more, renumbered, retry_all, doors, self._openings.next)
+        return Applied(rejected, rollups, refused, found, more, renumbered, retry_all, doors, self._openings.next)
 
     def _give_back(self) -> bool:
         """Drops what nobody uses any more, when there is enough of it; everything is then to be derived anew."""

@@ -71,6 +71,7 @@ def publish(run: Running, picked: Picked, clock: NDArray[np.int64]) -> tuple[Ste
         shortfalls=ShortfallBatch(part_of, entry_of, run.now, policy, needs, verdicts),
         rejected=run.applied.rejected,
         rollups=run.applied.rollups,
+        refused=run.applied.refused,
         deferred=kept.deferred,
         capped=picked.excess.capped + (placed.capped if placed is not None else 0),
         counts=Counts(fleet.counted, partial(_columns, stores, clock, number)),

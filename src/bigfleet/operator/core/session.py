@@ -79,7 +79,7 @@ class Session:
         self._shard_id = ""
         self._drains = Drains(reports=DRAIN_REPORTS in can, placement=placement or Anywhere(), resumed=resumed)
         self._redial = Redial(settings.address, pauses)
-        self._pace = RollupPace(settings.rollup_interval, complete=settings.complete)
+        self._pace = RollupPace(settings.rollup_interval, complete=settings.complete, gathers=PLACEMENT in can)
         self._reports_nodes = NODE_REPORTS in can or PLACEMENT in can
         self._nodes_told: int | None = None
         self._nodes_due: int | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from bigfleet.refusal import RefusalError
+from bigfleet.yaml_text import read_yaml
 
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -82,7 +83,7 @@ def from_service_account(folder: Path = MOUNTED) -> Access:
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
     try:
-        document: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
+        document: dict[str, Any] = read_yaml(path.read_text()) or {}
     except OSError as error:
         raise AccessError(f"kubeconfig {path}: {error.strerror}") from error
     except yaml.YAMLError as error:

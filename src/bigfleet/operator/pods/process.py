@@ -18,6 +18,7 @@ from bigfleet.operator.pods.metrics import PodControllerMetrics
 from bigfleet.operator.pods.rule import Mode
 from bigfleet.operator.reading.wishes import Penalties
 from bigfleet.refusal import RefusalError
+from bigfleet.yaml_text import read_yaml
 
 _FIELDS = {"interruptionPenalty": "interruption", "reclamationPenalty": "reclamation"}
 
@@ -63,7 +64,7 @@ def read_defaults(path: Path | None) -> dict[str, Penalties]:
     if path is None:
         return {}
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        document = read_yaml(path.read_text()) or {}
     except OSError as error:
         raise RefusalError(f"--priority-class-defaults {path}: {error.strerror}") from error
     except yaml.YAMLError as error:

@@ -108,6 +108,8 @@ class Operator:
         self._watches = self._made_watches()
         self._events: deque[op.Event] = deque()
         self._handling = False
+        # What the last answer said of rows that the shard leaves out: told when it changes.
+        self._left_out = ""
         self._dirty = asyncio.Event()
         self._nudged = asyncio.Event()
         self._clock = time.time_ns() - time.monotonic_ns()
@@ -253,6 +255,9 @@ class Operator:
                 self._acks.answered(timestamp, outcome)
                 if outcome in (AckOutcome.REJECTED, AckOutcome.HELD):
                     log.warning("roll-up not applied", outcome=str(outcome), reason=reason)
+                elif reason and reason != self._left_out:
+                    log.warning("roll-up applied without some of its rows", reason=reason)
+                self._left_out = reason if outcome is AckOutcome.APPLIED else ""
             case op.RenderBootstrap(request):
                 self._tell(op.BootstrapRendered(self._renderer.render(request)))
             case op.Cordon(machine, _):

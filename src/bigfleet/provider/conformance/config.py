@@ -15,6 +15,7 @@ import yaml
 
 from bigfleet.duration import UNITS, nanoseconds
 from bigfleet.provider.conformance.registry import PROFILES
+from bigfleet.yaml_text import read_yaml
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 
@@ -184,7 +185,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".toml":
             return tomllib.loads(text)
-        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        data = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else read_yaml(text)
     except (ValueError, yaml.YAMLError) as error:
         raise UsageError(f"config file {path} is not valid {path.suffix.lstrip('.') or 'yaml'}: {error}") from error
     if data is None:
@@ -192,6 +193,15 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UsageError(f"config file {path} must hold a mapping, not {type(data).__name__}")
     return data
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, whose reader takes the last of two equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name in found if sum(name == each for each, _ in pairs) > 1)
+        raise ValueError(f"key {twice!r} is given twice; give it once")
+    return found
 
 
 def _overlay(data: dict[str, Any], overrides: dict[str, Any]) -> None:

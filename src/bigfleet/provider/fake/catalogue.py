@@ -21,6 +21,7 @@ from bigfleet.provider.fake.offerings import Offering, read_offering
 from bigfleet.provider.kit.core.core import Timeouts
 from bigfleet.provider.kit.core.records import Instance, Kind
 from bigfleet.virtual.kernel import MILLISECOND, MINUTE, SECOND, Duration
+from bigfleet.yaml_text import read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def builtin_catalogue() -> Catalogue:
 def parse_catalogue(text: str, where: str) -> Catalogue:
     """A catalogue from YAML text; `where` names it in complaints."""
     try:
-        document = yaml.safe_load(text)
+        document = read_yaml(text)
     except yaml.YAMLError as error:
         raise CatalogueError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     fields = Fields(where, document)

@@ -286,6 +286,8 @@ class ShardConfig:
                 pass_ns=self.consolidate_interval,
                 settle_ns=self.consolidate_settle,
                 closing_ns=self.consolidate_closing,
+                # What its pods and three generations after them will earn: less, and short jobs would never be closed.
+                evictable=min(1.0, 4 * self.eviction_rate),
                 payback_ns=self.consolidate_payback,
                 min_saving=self.consolidate_saving,
                 closing_fraction=self.consolidate_closing_fraction,

@@ -250,6 +250,14 @@ class RailsSet(Struct, frozen=True):
     from_coordinator: bool = False
 
 
+class ClusterForgotten(Struct, frozen=True):
+    """An admin says that a cluster was deleted for good: all it has is to be let go of."""
+
+    cluster: str
+    who: str = ""
+    reason: str = ""
+
+
 Event = (
     SessionOpened
     | HelloRepeated
@@ -269,6 +277,7 @@ Event = (
     | StepDone
     | TimerDue
     | RailsSet
+    | ClusterForgotten
     | coordination.CoordinatorAnswered
 )
 
@@ -353,6 +362,7 @@ class Table(IntEnum):
     MOVE = 6
     REST = 7
     EVICTIONS = 8
+    FORGET = 9
 
 
 class Journal(Struct, frozen=True):

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from bigfleet.engine.outcome.verdict import VerdictBatch
-from bigfleet.engine.results import Action, AvailableCapacity, RollupOutcome, Shortfall, Verdict
+from bigfleet.engine.results import Action, AvailableCapacity, RefusedRows, RollupOutcome, Shortfall, Verdict
 from bigfleet.shard.contract.coordination import Ranking
 from bigfleet.shard.contract.shortfalls import Shorts, shorts
 from bigfleet.shard.contract.victims import victims_for
@@ -66,6 +66,8 @@ class StepResult(Struct, frozen=True):
     aborted: tuple[str, ...] = ()
     # Clusters that say they lack units and are not believed.
     doubted: tuple[str, ...] = ()
+    # Counted rows of roll-ups that this step left out, by cluster.
+    refused: Mapping[str, RefusedRows] = {}
 
     def rendered(self) -> StepResult:
         """The same with rows made and shortfalls folded, so that whoever handles it does not have to."""
@@ -98,4 +100,5 @@ def take_step(engine: Engine, wanted: RunStep, probe: Probe | None = None) -> St
         {each.transfer: victims_for(engine.copy(), each, wanted.policy, wanted.now) for each in wanted.victims},
         tuple(result.aborted),
         tuple(result.doubted),
+        result.refused,
     )

@@ -21,6 +21,7 @@ from bigfleet.shard.contract.events import (
     CallFailed,
     CloseCode,
     CloseSession,
+    ClusterForgotten,
     CoordinatorAnswered,
     DrainReported,
     Event,
@@ -51,11 +52,13 @@ from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.empty_first import Twins
 from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.forgetting import Forgetting
 from bigfleet.shard.core.actions.resume import Resume
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.hints import Hints
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.clusters.placement import Placement
+from bigfleet.shard.core.clusters.refused_rows import REJECTED_AS
 from bigfleet.shard.core.coordination.arrivals import Arrivals
 from bigfleet.shard.core.coordination.bindings import Bindings
 from bigfleet.shard.core.coordination.coordination import Coordination
@@ -71,7 +74,7 @@ from bigfleet.shard.core.machines.rereads import TIMER as REREAD_TIMER
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.visibility import TIMER as VISIBILITY_TIMER
 from bigfleet.shard.core.published import Published
-from bigfleet.shard.core.rails import Rails
+from bigfleet.shard.core.rails import CapEpisode, Rails
 from bigfleet.shard.core.readmodel import LastStep, ReadModel
 from bigfleet.shard.core.reconcile import TIMER as LIST_TIMER
 from bigfleet.shard.core.reconcile import Reconcile
@@ -124,6 +127,9 @@ class ShardCore:
             given_back=moves.given_back,
         )
         self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self._appeared)
+        self.forgetting = Forgetting(
+            state, self.executor, self.demand, moves, boot, may_act=lambda: self.reconcile.settled
+        )
         self.hints = Hints(state, self.demand)
         self._frames = Renderer(
             self.nodes.render, self.hints.render, self.nodes.members, self.executor.bootstraps.still_wanted
@@ -155,6 +161,7 @@ class ShardCore:
             self.coordination,
             self.placement,
             self.consolidation,
+            self.forgetting,
         )
         self._due: dict[str, Callable[[str], None]] = {
             OPERATION_TIMER: self.executor.overdue,
@@ -166,6 +173,7 @@ class ShardCore:
             LANE_TIMER: lambda _: None,
             CYCLE_TIMER: lambda _: None,
         }
+        self._cap = CapEpisode(state)
         self._escalated: frozenset[str] = frozenset()
         self._published: Published | None = None
 
@@ -244,6 +252,8 @@ class ShardCore:
                 self._close(event)
             case RailsSet():
                 self._switch(event)
+            case ClusterForgotten():
+                self.forgetting.begin(event, self.cycle.number)
             case CoordinatorAnswered():
                 self._answered(event)
             case _:
@@ -287,6 +297,7 @@ class ShardCore:
             self.state.sessions.greet(session)
 
     def _open(self, event: SessionOpened) -> None:
+        self.forgetting.returned(event.cluster)
         session = self.state.sessions.open(event)
         self.nodes.stream_changed(session.cluster)
         self.placement.stream_changed(session.cluster, session)
@@ -334,10 +345,11 @@ class ShardCore:
         state, result = self.state, event.result
         last = self._last
         last.result, last.at, last.cycle = result, state.now, event.step
-        self.demand.settle(result.rollups)
+        self.demand.settle(result.rollups, result.refused)
         self.consolidation.aborted(self.executor, result.aborted)
         self.emission.carry_out(self.executor, result.actions.rows(), event.step)
         self.coordination.decided(result.victims, event.step)
+        self.forgetting.go_on(event.step)
         short = shorts(result.shortfalls)
         last.shortfalls, last.short_total = short.items, short.total
         if not state.halted:
@@ -345,15 +357,11 @@ class ShardCore:
         self._tell(last.shortfalls, short.total)
         self._doubt(result.doubted)
         for reason, amount in sorted(result.rejected.items()):
+            if reason == REJECTED_AS:
+                # Rows: told by their cluster.
+                continue
             state.turn.count("bigfleet_shard_machines_rejected_total", reason, amount=amount)
-        if result.capped:
-            state.turn.count("bigfleet_shard_reclaims_capped_total", amount=result.capped)
-            state.turn.log(
-                Level.WARNING,
-                "reclaim blast-radius cap engaged; the rest waits for later cycles",
-                deferred_reclaims=result.capped,
-                cap_fraction=state.config.reclaim_cap_fraction,
-            )
+        self._cap.decided(result.capped)
         if result.deferred:
             state.turn.count("bigfleet_shard_actions_deferred_total", amount=result.deferred)
             state.ask_for_cycle()

@@ -87,7 +87,7 @@ class Cycle:
 
     @property
     def conditions(self) -> Conditions:
-        open_ = self._reconcile.all_listed and not self._reconcile.doubting
+        open_ = self._reconcile.settled
         paused, dry_run, rests = (
             self._rails.paused,
             self._rails.dry_run,

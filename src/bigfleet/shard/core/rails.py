@@ -2,7 +2,7 @@
 
 There are two sets of them, the admin's and the coordinator's, and neither undoes the other: the stricter holds. With
 each is kept who set it, why and when. A flag at start and a switch in the journal both count: a shard that was paused
-stays paused until someone says otherwise.
+stays paused until someone says otherwise. Of the rails that are no switches, what the reclaim cap does is told here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
+from bigfleet.engine.policy import SECOND
 from bigfleet.shard.contract.events import JournalState, RailsSet, Table
 from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.state.state import ShardState
 
 ADMIN = "switches"
 COORDINATOR = "coordinator"
+CAPPED = "bigfleet_shard_reclaims_capped_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,43 @@ class Rails:
         )
         self._state.ask_for_cycle()
         return (self.paused, self.dry_run) != before
+
+
+class CapEpisode:
+    """The reclaim cap as people hear of it: once when it begins to hold machines back, once when it no longer does.
+
+    A large withdrawal takes hours under the cap, and a line in each of its cycles would bury everything else. The
+    metric counts every cycle.
+    """
+
+    def __init__(self, state: ShardState) -> None:
+        self._state = state
+        # Since when reclaims are put off, in how many steps, and how many at most in one of them.
+        self._since = self._steps = self._most = 0
+
+    def decided(self, capped: int) -> None:
+        """A step put off so many."""
+        turn, now = self._state.turn, self._state.now
+        if capped:
+            turn.count(CAPPED, amount=capped)
+            if not self._steps:
+                self._since = now
+                turn.log(
+                    Level.WARNING,
+                    "reclaim blast-radius cap engaged; the rest waits for later cycles",
+                    deferred_reclaims=capped,
+                    cap_fraction=self._state.config.reclaim_cap_fraction,
+                )
+            self._steps, self._most = self._steps + 1, max(self._most, capped)
+        elif self._steps:
+            turn.log(
+                Level.INFO,
+                "reclaim blast-radius cap no longer engaged",
+                deferred_reclaims=self._most,
+                cycles=self._steps,
+                seconds=(now - self._since) // SECOND,
+            )
+            self._steps = self._most = 0
 
 
 def _read(text: str) -> Switches:

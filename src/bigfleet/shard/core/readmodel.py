@@ -23,11 +23,13 @@ from bigfleet.shard.contract.step_result import StepResult
 from bigfleet.shard.core.actions.consolidation import Consolidation
 from bigfleet.shard.core.actions.emission import Emission
 from bigfleet.shard.core.actions.executor import Executor
+from bigfleet.shard.core.actions.forgetting import Forgetting
 from bigfleet.shard.core.actions.moves import MoveRow
 from bigfleet.shard.core.clusters.backoffs import Resting
 from bigfleet.shard.core.clusters.demand import Demand
 from bigfleet.shard.core.clusters.nodes import Nodes
 from bigfleet.shard.core.clusters.placement import Placement
+from bigfleet.shard.core.clusters.refused_rows import RefusedNeed
 from bigfleet.shard.core.coordination.coordination import Coordination
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.cycle import Cycle
@@ -76,6 +78,7 @@ class ReadModel:
     coordination: Coordination
     placement: Placement
     consolidation: Consolidation
+    forgetting: Forgetting
 
     def publish(self) -> Published:
         """This moment as one value."""
@@ -190,6 +193,10 @@ class ReadModel:
         known = self.demand.clusters.get(key.cluster)
         return (known.aggregate(key) if known is not None else None) or Resources.ZERO
 
+    def left_out(self, cluster: str = "") -> Iterable[RefusedNeed]:
+        """Rows of a cluster, or of all, that are refused: no step knows of them."""
+        return self.demand.refused.needs(cluster)
+
     def exclusive(self, key: NeedKey) -> list[str]:
         """Tokens of a need, of which a node carries each at most once."""
         return self.demand.exclusive(key)
@@ -197,6 +204,9 @@ class ReadModel:
     def away_since(self, cluster: str) -> int:
         """Since when the cluster's operator is not connected; 0 while it is."""
         return self.demand.away_since(cluster)
+
+    def connected(self, cluster: str) -> bool:
+        return self.state.sessions.of(cluster) is not None
 
     def resting_kinds(self, key: NeedKey) -> list[tuple[Shape, Resting]]:
         """What is free of kinds that came for a need and did not help: until when each is left alone, and why."""

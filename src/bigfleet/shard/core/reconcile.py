@@ -24,6 +24,7 @@ from bigfleet.shard.core.actions.notices import Notices
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.intake import flaw_of
+from bigfleet.shard.core.machines.last_errors import error_seen, said
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.machines.stamps import stamp_from
@@ -101,6 +102,11 @@ class Reconcile:
         return any(
             view.doubted is not None or (view.confirming and asking(view.name)) for view in self.providers.values()
         )
+
+    @property
+    def settled(self) -> bool:
+        """What is known of the fleet may be acted on."""
+        return self.all_listed and not self.doubting
 
     # ------------------------------------------------------------------------------------------------------------ lists
 
@@ -389,8 +395,9 @@ class Reconcile:
             cluster=listed.cluster if bound else "",
             stamp=self._stamp(key, NO_STAMP, listed) if bound else NO_STAMP,
             host=listed.host,
-            error=listed.last_error if failed else "",
+            error=error_seen(None, listed) if failed else "",
         )
+        record.said = said(listed) if failed else 0
         record.home = home
         if self._state.machine_rests.resting(key, self._state.now):
             # It was here before, and what it rested for did not change with its absence.
@@ -414,9 +421,7 @@ class Reconcile:
         self._lifecycle.refresh(record, listed.shape, listed.host)
         bound = listed.state in BOUND or listed.state == FAILED
         cluster = listed.cluster if bound else ""
-        error = ""
-        if listed.state == FAILED:
-            error = record.error if record.said == hash(listed.last_error) else listed.last_error
+        error = error_seen(record, listed) if listed.state == FAILED else ""
         known = record.stamp if record.cluster == listed.cluster else NO_STAMP
         stamp = self._stamp(key, known, listed) if bound else NO_STAMP
         if listed.state == CREATING:
@@ -427,6 +432,7 @@ class Reconcile:
         self._lifecycle.move(
             record, listed.state, "seen at the provider", cluster=cluster, stamp=stamp, error=error, seen=True
         )
+        record.said = said(listed) if listed.state == FAILED else 0
         self._watch(record)
 
     def _watch(self, record: Record) -> None:

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from bigfleet.model.blob import plain_words
 from bigfleet.model.machine import CallKind
 from bigfleet.provider.client import (
     NO_RETRY,
@@ -28,6 +29,7 @@ from bigfleet.provider.client import (
     ProviderError,
     ProviderRegistry,
     RateLimited,
+    Refused,
     RpcMetrics,
     SoldOut,
     Throttled,
@@ -128,7 +130,9 @@ class ProviderCalls:
             ack = await _sent(provider.client, wanted, seconds)
             answer: ev.Event = ev.CallDone(wanted.op, _acknowledged(provider.decoder, wanted.machine, ack))
         except ProviderError as error:
-            answer = ev.CallFailed(wanted.op, _failure(error), str(error))
+            # Configure carries the blob, so it is known there; a host that is created was given none yet.
+            knows = wanted.kind in (CallKind.CREATE, CallKind.CONFIGURE)
+            answer = ev.CallFailed(wanted.op, _failure(error), str(error) if knows else _plain(error))
         except RecordError as error:
             answer = ev.CallFailed(wanted.op, ev.Failure.OTHER, f"ack rejected: {error}")
         self._poster.post(answer)
@@ -142,9 +146,11 @@ class ProviderCalls:
             answer: ev.Event = ev.MachineRead(wanted.provider, wanted.machine, began, record)
         except NotFound:
             answer = ev.MachineRead(wanted.provider, wanted.machine, began, None)
-        except (ProviderError, RecordError) as error:
+        except RecordError as error:
+            answer = ev.ReadFailed(wanted.provider, wanted.machine, str(error))
+        except ProviderError as error:
             limited = isinstance(error, RateLimited)
-            answer = ev.ReadFailed(wanted.provider, wanted.machine, str(error), limited)
+            answer = ev.ReadFailed(wanted.provider, wanted.machine, _plain(error), limited)
         # What this told the core is newer than the last List; the next one must not call the machine unchanged.
         provider.index.expect_change(wanted.machine, time.monotonic_ns())
         self._poster.post(answer)
@@ -230,6 +236,17 @@ def _acknowledged(decoder: MachineDecoder, machine: str, ack: provider_pb2.Trans
     if ack.machine.id != machine:
         raise RecordError(f"machine {machine}: the ack names machine {ack.machine.id!r}")
     return decoder.machine(ack.machine)
+
+
+def _plain(error: ProviderError) -> str:
+    """What a provider says of a machine whose blob it may know and we do not, without what may be part of it.
+
+    Only words about a failure of its own: those of a refusal by the contract, and ours, have numbers people need.
+    """
+    if not isinstance(error, Refused | Busy):
+        return str(error)
+    detail = plain_words(error.detail, {error.machine_id, error.provider})
+    return str(type(error)(error.provider, error.method, error.code, detail, error.machine_id))
 
 
 def _failure(error: ProviderError) -> ev.Failure:

@@ -68,6 +68,11 @@ def rendered(
     return made
 
 
+def refused(need: shardread_pb2.NeedView) -> shardread_pb2.NeedExplanation:
+    """Of a row that is refused there is nothing to search for."""
+    return shardread_pb2.NeedExplanation(need=need, reason=f"{need.detail[0].upper()}{need.detail[1:]}.")
+
+
 def _search(explanation: Explanation) -> shardread_pb2.RemedySearch.ValueType:
     if explanation.awaits_drain:
         return shardread_pb2.REMEDY_SEARCH_DRAINING

@@ -20,7 +20,7 @@ from bigfleet.shard.core.actions.emission import KEPT_ACTIONS
 from bigfleet.shard.core.machines.matching import parse_canonical
 from bigfleet.shard.read import views
 from bigfleet.shard.read.action_pages import actions_after, is_token
-from bigfleet.shard.read.explaining import explained, rendered
+from bigfleet.shard.read.explaining import explained, refused, rendered
 from bigfleet.shard.read.inspecting import needs_of_last_step
 from bigfleet.shard.read.unmet_words import UnmetWords
 from bigfleet.transport.identity import ADMIN, READONLY, Identity, IdentityError, peer_identity
@@ -68,19 +68,24 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         await _admit(context, "InspectNeeds", READONLY, ADMIN)
         await self._decided(context)
         page = await needs_of_last_step(self._engine, request.cluster_id, request.limit)
+        left_out = left_out_of(self._core, request.cluster_id)
         header = shardread_pb2.InspectNeedsHeader(
-            cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_needs=page.total
+            cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_needs=page.total + len(left_out)
         )
         yield shardread_pb2.InspectNeedsResponse(header=header)
         known = UnmetWords(self._core)
         async for verdict in _slices(page.verdicts, SLICE):
             yield shardread_pb2.InspectNeedsResponse(need=need_of(self._core, verdict, known))
+        # Last: they have no place in the order of needs.
+        room = max(0, request.limit - len(page.verdicts)) if request.limit > 0 else len(left_out)
+        for view in left_out[:room]:
+            yield shardread_pb2.InspectNeedsResponse(need=view)
 
     async def ListMachines(  # noqa: N802
         self, request: shardread_pb2.ListMachinesRequest, context: Context
     ) -> AsyncIterator[shardread_pb2.ListMachinesResponse]:
         await _admit(context, "ListMachines", READONLY, ADMIN)
-        await self._known_cluster(context, request.cluster_id)
+        await _known_cluster(self._core, context, request.cluster_id)
         size, left = await _page_size(context, request.page_size), request.limit if request.limit > 0 else None
         page = shardread_pb2.ListMachinesResponse(cycle=self._core.published.cycle)
         last = ""
@@ -135,7 +140,7 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
     ) -> shardread_pb2.ExplainResponse:
         await _admit(context, "Explain", READONLY, ADMIN)
         await self._decided(context)
-        await self._known_cluster(context, request.cluster_id)
+        await _known_cluster(self._core, context, request.cluster_id)
         published = self._core.published
         size = min(request.page_size, EXPLAINED_PAGE) if request.page_size > 0 else EXPLAINED_PAGE
         begin = await _number(context, request.page_token)
@@ -148,17 +153,26 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
             and request.group in ("", verdict.key.group)
             and not (request.unmet_only and verdict.satisfied and not known.held(verdict))
         ]
+        left_out = [
+            view
+            for view in left_out_of(self._core, request.cluster_id)
+            if request.fingerprint in ("", view.profile_fingerprint) and request.group in ("", view.need.group)
+        ]
+        total = len(left_out) + len(matching)
         answer = shardread_pb2.ExplainResponse(
-            cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_matching=len(matching)
+            cycle=page.cycle, computed_at_unix_nanos=page.computed_at, total_matching=total
         )
+        # First: nothing that is said of the others holds for them.
+        answer.explanations.extend(refused(view) for view in left_out[begin : begin + size])
+        rest, last = max(0, begin - len(left_out)), max(0, begin + size - len(left_out))
         async with self._explaining:
-            found = await explained(self._engine, [verdict.key for verdict in matching[begin : begin + size]])
+            found = await explained(self._engine, [verdict.key for verdict in matching[rest:last]])
         for each in found:
             need = need_of(self._core, each.verdict, known)
             made = rendered(each, published, need)
             made.need.CopyFrom(need)
             answer.explanations.append(made)
-        if begin + size < len(matching):
+        if begin + size < total:
             answer.next_page_token = str(begin + size)
         return answer
 
@@ -186,23 +200,13 @@ class ReadService(shardread_pb2_grpc.ShardReadServicer):
         if waits is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"nothing has been decided yet: {waits}")
 
-    async def _known_cluster(self, context: Context, cluster: str) -> None:
-        """Silence about a cluster that does not exist would read as "all is well"."""
-        known = self._core.read.known_clusters()
-        if not cluster or cluster in known:
-            return
-        names = sorted(known)
-        more = f" and {len(names) - NAMED_CLUSTERS} more" if len(names) > NAMED_CLUSTERS else ""
-        there = f"it knows {', '.join(names[:NAMED_CLUSTERS])}{more}" if names else "it knows none yet"
-        await context.abort(grpc.StatusCode.NOT_FOUND, f"cluster {cluster!r} is not known to this shard; {there}")
-
     def _records(self, machine_id: str = "", after: str = "") -> Iterator[Record]:
         """Records in order of their keys, of one machine or of all."""
         return (record for record in self._core.read.records(after) if not machine_id or _means(machine_id, record))
 
 
 class AdminService(shard_pb2_grpc.ShardAdminServicer):
-    """Flips rails and recordings for holders of the admin identity."""
+    """Flips rails and recordings, and forgets clusters, for holders of the admin identity."""
 
     def __init__(self, core: ShardCore, conductor: Conductor, recording: Recording, shard_id: str) -> None:
         self._core = core
@@ -251,6 +255,37 @@ class AdminService(shard_pb2_grpc.ShardAdminServicer):
             bytes_written=state.bytes_written,
         )
 
+    async def ForgetCluster(  # noqa: N802
+        self, request: shard_pb2.ForgetClusterRequest, context: Context
+    ) -> shard_pb2.ForgetClusterResponse:
+        who = await _admit(context, "ForgetCluster", ADMIN)
+        cluster, read = request.cluster_id, self._core.read
+        if not cluster:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "cluster_id is ''; the name of a cluster this shard knows is accepted"
+            )
+        if waits := self._core.published.waiting_for:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"what cluster {cluster!r} has is not known yet: {waits}")
+        await _known_cluster(self._core, context, cluster)
+        if not read.connected(cluster) and request.confirm:
+            told_by = str(who) if who else "plaintext"
+            await self._conductor.ask(ev.ClusterForgotten(cluster, told_by, request.reason))
+        # Asked after it was tried: the core refuses too, and an operator may connect at any time.
+        if read.connected(cluster):
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"cluster {cluster!r} is not deleted: its operator is connected; only a cluster whose operator was "
+                "stopped for good can be forgotten",
+            )
+        machines, dollars = read.forgetting.bound(cluster)
+        return shard_pb2.ForgetClusterResponse(
+            machines=machines,
+            dollars_per_hour=dollars,
+            away_since_unix_nanos=read.away_since(cluster),
+            forgetting=cluster in read.forgetting,
+            held=self._core.published.paused or self._core.published.dry_run,
+        )
+
 
 def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) -> shardread_pb2.NeedView:
     """What a reader is shown of a need, as the last step left it; `known` serves all needs of one question."""
@@ -285,6 +320,27 @@ def need_of(core: ShardCore, verdict: Verdict, known: UnmetWords | None = None) 
         away_since=away,
         not_as_offered=known.not_as_offered(verdict, profile),
     )
+
+
+async def _known_cluster(core: ShardCore, context: Context, cluster: str) -> None:
+    """Silence about a cluster that does not exist would read as "all is well"."""
+    known = core.read.known_clusters()
+    if not cluster or cluster in known:
+        return
+    names = sorted(known)
+    more = f" and {len(names) - NAMED_CLUSTERS} more" if len(names) > NAMED_CLUSTERS else ""
+    there = f"it knows {', '.join(names[:NAMED_CLUSTERS])}{more}" if names else "it knows none yet"
+    await context.abort(grpc.StatusCode.NOT_FOUND, f"cluster {cluster!r} is not known to this shard; {there}")
+
+
+def left_out_of(core: ShardCore, cluster: str) -> list[shardread_pb2.NeedView]:
+    """What a reader is shown of rows that are refused."""
+    return [
+        views.refused_view(
+            each, need_to_wire(each.profile, each.aggregate, each.unit, each.group), core.read.away_since(each.cluster)
+        )
+        for each in core.read.left_out(cluster)
+    ]
 
 
 async def _admit(context: Context, rpc: str, *allowed: Identity) -> Identity | None:

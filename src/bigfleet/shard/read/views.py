@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bigfleet.engine.results import UnitParts, Verdict
     from bigfleet.model.profile import Profile
     from bigfleet.model.resources import Resources
+    from bigfleet.shard.core.clusters.refused_rows import RefusedNeed
     from bigfleet.shard.core.published import MachineView
     from bigfleet.shard.core.state.fleet import Record
     from bigfleet.shard.core.state.operations import Operation
@@ -104,6 +105,20 @@ def need_view(
     if verdict.victims:
         view.preemption.victims_found = _clipped(verdict.victims)
         view.preemption.capacity_freed.resources.update(verdict.freed.to_wire())
+    return view
+
+
+def refused_view(refused: RefusedNeed, need: capacity_pb2.CapacityNeed, away_since: int = 0) -> shardread_pb2.NeedView:
+    """A row that no step knows of, because what it says cannot be true."""
+    view = shardread_pb2.NeedView(
+        need=need,
+        cluster_id=refused.cluster,
+        profile_fingerprint=refused.profile.fingerprint,
+        unmet_reason=shardread_pb2.UNMET_REASON_ROW_REFUSED,
+        detail=f"refused: {refused.why}",
+        away_since_unix_nanos=away_since,
+    )
+    view.residual_deficit.resources.update(need.aggregate_resources)
     return view
 
 

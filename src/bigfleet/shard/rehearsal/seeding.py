@@ -22,6 +22,7 @@ from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.provider.fake.offerings import Offering
 from bigfleet.shard.contract.config import ConfigError, parse_duration
 from bigfleet.shard.settings import ProcessSettings
+from bigfleet.yaml_text import read_yaml
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +110,7 @@ def shares(total: int, archetypes: tuple[Archetype, ...]) -> list[int]:
 def read_archetypes(path: Path) -> tuple[Archetype, ...]:
     """The list in the file, or its list `seed` or `archetypes`; what only demand needs is not looked at."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"archetypes {path} cannot be read: {' '.join(str(error).split())}") from error
     if isinstance(document, Mapping):

@@ -95,6 +95,7 @@ FAMILIES: tuple[Family, ...] = (
     _counter("streams_refused", "Operator streams this shard ended.", "reason"),
     _counter("frames_ignored", "Operator frames without a payload this shard knows."),
     _counter("rollups_received", "Roll-ups by what they cost.", "path"),
+    _counter("rows_rejected", "Rows of roll-ups left out: their counts cannot be true.", "cluster"),
     _counter("rpc_errors", "Calls answered with another status than OK.", "method", "code"),
     _counter("coordinator_reports", "Reports to the coordinator.", "outcome"),
     _gauge("coordinator_term", "Highest coordinator term seen."),

@@ -126,8 +126,6 @@ def _read_record(kind: Any, node: yaml.Node, path: str, tag: str | None) -> Any:
             names = ", ".join(([tag] if tag else []) + list(known))
             raise complain(key_node, f"{at(path)} has an unknown key {key!r}; known are {names}")
         each = known[key]
-        if each.name in values:
-            raise complain(key_node, f"{at(path)} has {key!r} twice; give it once")
         words = each.metadata["words"]
         if isinstance(value, yaml.ScalarNode) and value.value in words:
             values[each.name] = words[value.value]

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from bigfleet.refusal import RefusalError
+from bigfleet.yaml_text import given_twice, told_twice
 
 # A history of a day is megabytes of YAML: the C library reads it six times as fast, where PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,7 +41,7 @@ def text_of(path: Path) -> str:
 
 
 def compose(text: str, where: str) -> yaml.Node:
-    """The node tree of a YAML text, marks and all."""
+    """The node tree of a YAML text, marks and all; no mapping in it has a key twice."""
     try:
         node: yaml.Node | None = yaml.compose(_Named(text, where), Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -50,6 +51,8 @@ def compose(text: str, where: str) -> yaml.Node:
         raise DocumentError(f"{where}:1: not YAML: {' '.join(str(error).split())}") from error
     if node is None:
         raise DocumentError(f"{where}:1: the file is empty; give a mapping of fields")
+    if (found := given_twice(node)) is not None:
+        raise complain(found[0], told_twice(*found))
     return node
 
 

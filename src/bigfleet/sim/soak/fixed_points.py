@@ -123,7 +123,8 @@ def _web(pods: int, dice: random.Random) -> _Family:
 def _mixed(most: int) -> Callable[[int, random.Random], _Family]:
     def family(pods: int, dice: random.Random) -> _Family:
         sizes = [(dice.randint(1, most), dice.choice((1, 2, 4, 7))) for _ in range(8)]
-        shapes = {f"mixed-{n}": _pod(cpu, cpu * ratio) for n, (cpu, ratio) in enumerate(sizes)}
+        # No more memory than the largest type has: what fits nothing would never run.
+        shapes = {f"mixed-{n}": _pod(cpu, min(120, cpu * ratio)) for n, (cpu, ratio) in enumerate(sizes)}
         return _family(shapes, _shared(pods, list(shapes)), *_GENERAL, *_LARGE)
 
     return family

@@ -40,6 +40,7 @@ from bigfleet.operator.core.events import (
     TimerDue,
 )
 from bigfleet.operator.core.frames import DrainReport
+from bigfleet.operator.core.pacing import RollupPace
 from bigfleet.operator.core.redial import doubling
 from bigfleet.operator.core.session import Session, SessionSettings
 
@@ -164,6 +165,43 @@ def test_growing_demand_is_told_early_but_not_more_than_once_a_second() -> None:
     made.handle(Received(frames.RollupAck(SECOND)), SECOND)
     made.handle(DemandGrew(), 5 * SECOND)
     assert made.next_timer() == 5 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("growth", "told"),
+    [
+        ([12.0], 14.0),  # two seconds after the last of it
+        ([12.0, 13.0, 13.5, 15.0], 17.0),
+        ([12.0 + 0.5 * n for n in range(30)], 22.0),  # ten after the first of it, however long it goes on
+        ([19.0, 20.5], 22.5),  # the next one by the clock waits for it too
+        ([10.5], 12.5),
+    ],
+)
+def test_an_operator_that_reports_placement_tells_growth_together(growth: list[float], told: float) -> None:
+    """Pods of a Deployment come one after the other; told one by one each would be bought a machine of its own."""
+    pace = RollupPace(10 * SECOND, complete=True, gathers=True)
+    pace.opened(0)
+    pace.sent(0)
+    pace.answered(0)
+    pace.sent(10 * SECOND)
+    pace.answered(0)
+    for at in growth:
+        if pace.due() is not None and pace.due() > at * SECOND:  # type: ignore[operator]
+            pace.grew(round(at * SECOND))
+    assert pace.due() == told * SECOND
+
+
+def test_gathering_never_makes_the_last_roll_up_too_old_to_buy_by() -> None:
+    pace = RollupPace(19 * SECOND, complete=True, gathers=True)
+    pace.opened(0)
+    assert pace.due() == 0
+    pace.grew(0)
+    assert pace.due() == 0
+    pace.sent(0)
+    pace.answered(0)
+    for at in range(15, 20):
+        pace.grew(at * SECOND)
+    assert pace.due() == 20 * SECOND
 
 
 def test_one_roll_up_is_in_flight_at_a_time() -> None:

@@ -2,7 +2,8 @@
 
 Three kinds of peer: one that reports its drains is waited for until the grace is over; one that does not gets the
 instruction while the provider drains at once with the same grace, as the base contract has it; one that is away is
-waited for up to the grace. Drains are journalled, so a restarted shard goes on where it was.
+waited for up to the grace. A cluster that is gone for good is not waited for. Drains are journalled, so a restarted
+shard goes on where it was.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.state.enum_aliases import EVICTING, RECLAIM
 from bigfleet.shard.core.state.ids import IdSource
-from bigfleet.shard.core.state.operations import Operation, Stage, grace_left
+from bigfleet.shard.core.state.operations import FORGOTTEN, Operation, Stage, grace_left
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
 
@@ -96,6 +97,9 @@ class Drains:
         operation.instruction_id = operation.instruction_id or self._ids.next()
         operation.grace_ends = operation.grace_ends or self._state.now + operation.grace_seconds * SECOND
         self._journal(operation)
+        if operation.reason == FORGOTTEN:
+            self._proceed(operation)
+            return
         session = self._state.sessions.of(operation.cluster)
         if session is not None:
             self._through(session, operation)
@@ -136,6 +140,13 @@ class Drains:
             and operation.instruction_id == event.instruction_id
         ):
             self._conclude(operation, event.outcome, event.error)
+
+    def disregard(self, cluster: str, reason: str) -> None:
+        """Drains of an earlier process whose machines were not seen yet, and whose reason does not hold any more."""
+        for key, drain in list(self.journalled.items()):
+            if (drain.cluster, drain.reason) == (cluster, reason):
+                del self.journalled[key]
+                self._state.turn.erase(Table.DRAIN, key)
 
     def overdue(self, operation: Operation) -> None:
         """The grace is over."""

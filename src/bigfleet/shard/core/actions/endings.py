@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bigfleet.model.blob import redact
 from bigfleet.model.machine import PASSAGES
 from bigfleet.shard.contract.events import ListedMachine, Table
 from bigfleet.shard.contract.outcomes import Outcome
 from bigfleet.shard.core.actions.call_queue import TIMER
 from bigfleet.shard.core.machines.failures import LocalFailures
+from bigfleet.shard.core.machines.last_errors import error_during, said
 from bigfleet.shard.core.machines.lifecycle import Lifecycle
 from bigfleet.shard.core.machines.rereads import Rereads
 from bigfleet.shard.core.state.backoff import kind_of
@@ -63,10 +63,10 @@ class Endings:
         """The provider's verdict."""
         record = operation.machine
         self._lifecycle.refresh(record, listed.shape, listed.host)
-        error = redact(listed.last_error, operation.blob)
+        error = error_during(operation, listed)
         self._lifecycle.move(record, FAILED, error, error=error)
         # It will say so again in every List, when nobody knows the blob any more.
-        record.said = hash(listed.last_error)
+        record.said = said(listed)
         self.after_failure(operation, error)
         self.finish(operation, Outcome.PROVIDER_ERROR, f"{operation.call}: {error}")
 

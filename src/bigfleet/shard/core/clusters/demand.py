@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bigfleet.engine.batches import NONE, DemandBatch, Rollup
-from bigfleet.engine.results import NeedKey, RollupOutcome
+from bigfleet.engine.results import NeedKey, RefusedRows, RollupOutcome
 from bigfleet.model.resources import Resources
 from bigfleet.model.session import AckOutcome
 from bigfleet.shard.contract.events import JournalState, RollupReceived
@@ -22,6 +22,7 @@ from bigfleet.shard.contract.outcomes import Level
 from bigfleet.shard.core.clusters.parts import Part, Parts
 from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.clusters.quarantine import Quarantine
+from bigfleet.shard.core.clusters.refused_rows import RefusedDemand
 from bigfleet.shard.core.state.sessions import Session
 from bigfleet.shard.core.state.state import ShardState
 
@@ -89,6 +90,7 @@ class Demand:
         self._state = state
         self._placement = placement
         self.quarantine = Quarantine(state, state.config.policy().guard, boot.rows)
+        self.refused = RefusedDemand(state)
         self.clusters: dict[str, ClusterDemand] = {}
         self.buckets: Counter[int] = Counter()
         self._waiting: dict[str, Submitted] = {}
@@ -217,9 +219,10 @@ class Demand:
             self._state.ask_for_cycle()
         return {name: waiting[name] for name in first}
 
-    def settle(self, outcomes: Mapping[str, RollupOutcome]) -> None:
+    def settle(self, outcomes: Mapping[str, RollupOutcome], refused: Mapping[str, RefusedRows]) -> None:
         """The step is done: demand in force changes and the operators are told."""
         for cluster, item in self._running.items():
+            self.refused.settle(item.rollup, refused.get(cluster))
             if outcomes.get(cluster, RollupOutcome.APPLIED) == RollupOutcome.HELD:
                 self._held[cluster] = item.rollup
                 self.quarantine.note_held(item.rollup)
@@ -250,12 +253,23 @@ class Demand:
         ]
         for name in gone:
             del away[name]
-            self._drop(name)
-            self.quarantine.forget(name)
-            state.sessions.forget(name)
+            self._leave(name)
             state.turn.log(Level.INFO, "cluster forgotten: it has been away for long and has no machines", cluster=name)
         self._away = away
-        self._forgotten = (*self._forgotten, *gone)
+
+    def forget(self, cluster: str) -> None:
+        """A cluster without a stream was deleted for good: what it wants is not wanted any more, and not missing."""
+        # A step that knows its roll-up may be running: what it says of it counts for nothing.
+        for kept in (self._links, self._running, self._away):
+            kept.pop(cluster, None)
+        self._leave(cluster)
+        self._state.ask_for_cycle()
+
+    def _leave(self, name: str) -> None:
+        self._drop(name)
+        self.quarantine.forget(name)
+        self._state.sessions.forget(name)
+        self._forgotten = (*self._forgotten, name)
 
     def _drop(self, name: str) -> None:
         known = self.clusters.pop(name, None)
@@ -263,6 +277,7 @@ class Demand:
             self._count_rows(known.rollup, -1)
         self._held.pop(name, None)
         self._waiting.pop(name, None)
+        self.refused.forget(name)
         self._placement.forget(name)
 
     def profile(self, cluster: str, fingerprint: str) -> Profile | None:
@@ -332,7 +347,7 @@ class Demand:
             self._submit(session, Submitted(_as_of(held, version), timestamp, session.id))
         else:
             self._placement.repeated(cluster, version)
-            self._state.sessions.answer_rollup(session, timestamp, AckOutcome.APPLIED)
+            self._state.sessions.answer_rollup(session, timestamp, AckOutcome.APPLIED, self.refused.reason(cluster))
 
     def _refuse(self, session: Session, timestamp: int, why: str) -> None:
         self._state.turn.count(REJECTED, session.cluster)
@@ -363,8 +378,9 @@ class Demand:
     def _answer(self, item: Submitted, outcome: AckOutcome) -> None:
         session = self._state.sessions.get(item.session)
         if session is not None:
-            reason = HELD_REASON if outcome == AckOutcome.HELD else ""
-            self._state.sessions.answer_rollup(session, item.timestamp, outcome, reason)
+            reasons = [HELD_REASON] if outcome == AckOutcome.HELD else []
+            reasons += [left_out] if (left_out := self.refused.reason(item.rollup.cluster)) else []
+            self._state.sessions.answer_rollup(session, item.timestamp, outcome, "; ".join(reasons))
 
     def _link(self, cluster: str) -> None:
         self._links[cluster] = True

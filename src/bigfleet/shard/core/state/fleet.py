@@ -67,7 +67,7 @@ class Record:
         self.cluster = ""
         self.stamp = NO_STAMP
         self.error = ""
-        # The hash of what its provider says of it, if `error` is that without the blob; 0 if it is not.
+        # The hash of what its provider says of it, if `error` is that without secrets; 0 if it is not.
         self.said = 0
         # Where it stood when it was first seen: the labels its owner is judged by.
         self.home: tuple[tuple[str, str], ...] = ()

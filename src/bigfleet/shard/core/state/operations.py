@@ -55,6 +55,8 @@ DRAINS: Final = frozenset({ActionKind.RECLAIM, ActionKind.PREEMPT})
 
 # Why a machine is drained whose host the provider has said it will take.
 INTERRUPTION = "provider.interruption"
+# Why a machine is drained whose cluster a person said is deleted: nobody is there to evict.
+FORGOTTEN = "admin.forgotten"
 FIRST_CALL: Final[Mapping[ActionKind, CallKind]] = {
     ActionKind.PROVISION: CallKind.CREATE,
     ActionKind.BOOTSTRAP: CallKind.CONFIGURE,
