@@ -14,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.events import Resize
 from textual.widgets import Static
 
+from bigfleet.demo.feed import Feed
 from bigfleet.demo.scene import Scene
 from bigfleet.demo.view import KEYS, keys, screen
 
@@ -37,6 +38,7 @@ class DemoApp(App[None]):
     def __init__(self, scene: Scene) -> None:
         super().__init__()
         self._scene = scene
+        self._feed = Feed()
         self._doing: set[asyncio.Task[None]] = set()
         self.broken: BaseException | None = None
 
@@ -54,7 +56,7 @@ class DemoApp(App[None]):
 
     def _draw(self) -> None:
         width, height = self.size
-        self.query_one("#picture", Static).update(screen(self._scene.moment(), width, height - 1))
+        self.query_one("#picture", Static).update(screen(self._scene.moment(), width, height - 1, self._feed))
         self.query_one("#keys", Static).update(keys(width))
 
     async def _watch(self) -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from bigfleet.demo.reasons import Market, cents, priority_word, why_bought
 from bigfleet.demo.watching import SeenAction, SeenMachine, SeenNeed, Sight
@@ -41,6 +42,8 @@ class Line:
     who: str = "fleet"
     good: bool = True
     times: int = 1
+    number: int = 0
+    """Its place in the order told; a sentence that grows keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Story:
     """
 
     def __init__(self, page: Page | None = None) -> None:
-        self._page = new_page() if page is None else page
+        self._page = Page() if page is None else page
         self._needs: dict[tuple[str, str], SeenNeed] = {}
         self._machines: dict[str, SeenMachine] = {}
         self._served: dict[tuple[str, str], str] = {}
@@ -103,10 +106,10 @@ class Story:
     def say(self, at: int, text: str, *, good: bool = True) -> None:
         """The audience did something: what follows is another chapter."""
         self.begin_chapter()
-        newest = self._page[0][1] if self._page else None
+        newest = self._page.told[0][2] if self._page.told else None
         times = 1
         if isinstance(newest, Line) and newest.text == text:
-            self._page.popleft()
+            self._page.told.popleft()
             times += newest.times
         self.note(Line(at, text, "you", good, times))
 
@@ -115,11 +118,11 @@ class Story:
 
     def note(self, line: Line) -> None:
         """Something happened that is no action of the shard."""
-        self._page.appendleft((self, line))
+        self._page.add(self, line)
 
     def forget(self) -> None:
         """Begin again with an empty page."""
-        self._page.clear()
+        self._page.told.clear()
 
     def follow(self, sight: Sight) -> None:
         """Take in what the shard did since the last look."""
@@ -140,21 +143,21 @@ class Story:
     @property
     def lines(self) -> list[Line]:
         """The whole page."""
-        return [teller._line(each) for teller, each in self._page]
+        return [replace(teller._line(each), number=number) for teller, number, each in self._page.told]
 
     def _line(self, told: Deed | Line) -> Line:
         return _counted(told) if isinstance(told, Line) else Line(told.at, self._sentence(told), good=not told.error)
 
     def _tell(self, deed: Deed) -> None:
         """The sentence that grew is the newest again, but never newer than what the audience did after it."""
-        for place, (teller, earlier) in enumerate(self._page):
+        for place, (teller, number, earlier) in enumerate(self._page.told):
             if isinstance(earlier, Line) and earlier.who == "you":
                 break
             if teller is self and isinstance(earlier, Deed) and earlier.joins(deed):
-                del self._page[place]
-                deed = earlier + deed
-                break
-        self._page.appendleft((self, deed))
+                del self._page.told[place]
+                self._page.told.appendleft((self, number, earlier + deed))
+                return
+        self._page.add(self, deed)
 
     def _deed(self, action: SeenAction) -> Deed | None:
         machine = self._machines.get(action.machine)
@@ -225,11 +228,15 @@ class Story:
         return sentence(deed, displacer)
 
 
-Page = deque[tuple[Story, Deed | Line]]
+class Page:
+    """What was told last, newest first: by whom, its place in the order told, and what."""
 
+    def __init__(self) -> None:
+        self.told: deque[tuple[Story, int, Deed | Line]] = deque(maxlen=KEPT_LINES)
+        self._numbers = count(1)
 
-def new_page() -> Page:
-    return deque(maxlen=KEPT_LINES)
+    def add(self, teller: Story, what: Deed | Line) -> None:
+        self.told.appendleft((teller, next(self._numbers), what))
 
 
 def sentence(deed: Deed, displacer: str = "") -> str:

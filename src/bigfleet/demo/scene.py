@@ -23,7 +23,7 @@ import grpc
 from bigfleet.coordinator.core.policy import SECOND, Policy
 from bigfleet.coordinator.server.process import CoordinatorProcess
 from bigfleet.coordinator.server.settings import CoordinatorSettings
-from bigfleet.demo.narrate import Line, Page, Story, listed, new_page
+from bigfleet.demo.narrate import Line, Page, Story, listed
 from bigfleet.demo.sites import Site, Sites
 from bigfleet.demo.view import ClusterMoment, Moment
 from bigfleet.demo.watching import SeenMachine, Sight, Watcher
@@ -160,7 +160,7 @@ class Scene:
             )
             links = {}
             sites: list[Site] = []
-            page: Page = new_page()
+            page = Page()
             for name in (MAIN, EDGE):
                 process, config = settings_from(
                     {

@@ -16,6 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from bigfleet.demo.feed import Feed
 from bigfleet.demo.narrate import KINDS, NANOSECONDS, Line
 from bigfleet.demo.paper import apart, whole, wrapped
 from bigfleet.demo.reasons import cents, shortfall
@@ -98,7 +99,7 @@ class Moment:
     coordinator: str = ""
 
 
-def screen(moment: Moment, width: int, height: int) -> RenderableType:
+def screen(moment: Moment, width: int, height: int, feed: Feed) -> RenderableType:
     """The whole picture but the keys: at most `height` lines, none longer than `width`."""
     roomy = width >= ROOMY[0] and height >= ROOMY[1]
     inner, frame = (width - 4, 2) if roomy else (width, 1)
@@ -113,7 +114,7 @@ def screen(moment: Moment, width: int, height: int) -> RenderableType:
         missing = short(moment.sight, inner, left - frame - LEAST_FEED)
         blocks.append(("short", missing))
         left -= len(missing) + frame
-    blocks.append(("last decisions", decisions(moment, inner, left)))
+    blocks.append(("last decisions", decisions(moment, inner, left, feed)))
     parts: list[RenderableType] = [*head]
     for title, content in blocks:
         body = Group(*content) if isinstance(content, list) else content
@@ -127,7 +128,8 @@ def screen(moment: Moment, width: int, height: int) -> RenderableType:
 def picture(moment: Moment) -> RenderableType:
     """The screen with its keys, for those who cannot press them."""
     width, height = PICTURE
-    return Group(screen(moment, width, height - 1), keys(width))
+    all_drawn = Feed(max((line.number for line in moment.lines), default=0))
+    return Group(screen(moment, width, height - 1, all_drawn), keys(width))
 
 
 def keys(width: int) -> Text:
@@ -228,9 +230,9 @@ def short(sight: Sight, width: int, height: int) -> list[Text]:
     return [*shown, Text(f"• and {rest} more", "bright_yellow")]
 
 
-def decisions(moment: Moment, width: int, height: int) -> list[Text]:
-    """The newest first, each whole, as many as there is room for."""
-    return whole((_told(line, moment.now, width) for line in moment.lines), height)
+def decisions(moment: Moment, width: int, height: int, feed: Feed) -> list[Text]:
+    """What was decided last, each whole, as many as there is room for."""
+    return feed.choose([(line.number, _told(line, moment.now, width)) for line in moment.lines], height)
 
 
 def _told(line: Line, now: int, width: int) -> list[Text]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from bigfleet.demo.feed import Feed
 from bigfleet.demo.narrate import NANOSECONDS, Line
 from bigfleet.demo.scene import CLOUD_ZONES, demo_catalogue
 from bigfleet.demo.view import KEYS, PICTURE, ClusterMoment, Moment, keys, picture, screen
@@ -55,7 +56,7 @@ def drawn(moment: Moment) -> str:
 def lines(moment: Moment, width: int, height: int) -> list[str]:
     """The screen without its keys, on paper wide enough to show what would stick out."""
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(screen(moment, width, height))
+    console.print(screen(moment, width, height, Feed()))
     return console.export_text().splitlines()
 
 

@@ -81,7 +81,15 @@ class _Restore:
     machine_id: str
 
 
-_Fate = _Notice | _Loss | _Restore | Command
+@dataclass(frozen=True, slots=True)
+class _Mend:
+    """What was bought while its zone was gone failed for that alone, and can be had again."""
+
+    machine_id: str
+
+
+_Fate = _Notice | _Loss | _Restore | _Mend | Command
+_MEND_AGAIN_SECONDS = 0.1
 
 
 class Cloud:
@@ -98,6 +106,7 @@ class Cloud:
         self._withdrawn: set[str] = set()
         self._smaller: set[str] = set()
         self._closed: set[str] = set()
+        self._refused: set[str] = set()
         self._agenda: list[tuple[float, int, _Fate]] = []
         self._entries = 0
         for scheduled in catalogue.schedule:
@@ -127,6 +136,7 @@ class Cloud:
             # What is for sale is what the offering says, not what the last host was.
             self._schedule(now + wait + seconds + 0.001, _Restore(machine.id))
         if kind is Kind.CREATE and machine.shape.zone in self._closed:  # bought just before it was withdrawn
+            self._refused.add(machine.id)
             return Outcome(seconds, error=f"zone {machine.shape.zone} is gone")
         if wait and self.catalogue.rate_limits[kind].fail:
             return Outcome(
@@ -213,7 +223,7 @@ class Cloud:
             case CloseZone():
                 return self._close(command.zone, machines, now)
             case OpenZone():
-                return self._open(command.zone)
+                return self._open(command.zone, now)
         return []
 
     def _befall(self, fate: _Fate, machines: Mapping[str, MachineRecord], at: float) -> list[Event]:
@@ -235,6 +245,12 @@ class Cloud:
             case _Restore(machine_id):
                 slot = self.catalogue.instance(machine_id)
                 return [_described(slot)] if slot is not None and machine_id in machines else []
+            case _Mend(machine_id):
+                record = machines.get(machine_id)
+                if record is not None and record.state == MachineState.CREATING:  # it has not been told yet
+                    self._schedule(at + _MEND_AGAIN_SECONDS, fate)
+                bare = record is not None and record.state == MachineState.FAILED and record.host is None
+                return [Repaired(machine_id, None)] if bare else []
             case command:
                 try:
                     return self.execute(command, machines, at)
@@ -269,10 +285,13 @@ class Cloud:
         lost = [self._lose(record.id, "its zone is gone", now) for record in there]
         return [*lost, SlotsWithdrawn(slots)]
 
-    def _open(self, zone: str) -> list[Event]:
+    def _open(self, zone: str, now: float) -> list[Event]:
         if zone not in self._closed:
             raise CatalogueError(f"zone {zone!r} is not closed; give one that close-zone closed")
         self._closed.discard(zone)
+        for machine_id in sorted(id for id in self._refused if self._zone(id) == zone):
+            self._refused.discard(machine_id)
+            self._schedule(now, _Mend(machine_id))
         back = [slot for id in sorted(self._withdrawn) if (slot := self.catalogue.instance(id)) and slot.zone == zone]
         self._withdrawn.difference_update(slot.id for slot in back)
         return [_described(*back)] if back else []

@@ -291,6 +291,24 @@ def test_quota_shrinks_by_withdrawing_slots_and_can_be_restored() -> None:
         inject(provider, "restore-quota")
 
 
+@pytest.mark.parametrize("opened_after", [1, 600])
+def test_what_was_bought_in_a_zone_that_is_gone_can_be_had_again_when_it_is_back(opened_after: int) -> None:
+    """A lost slot is listed again for a moment before it is withdrawn, and a quick buyer asks for it then."""
+    kernel, provider = world()
+    wanted = "ondemand-m6i-large-eu-west-1a-0000"
+    provider.request(CreateRequested(wanted))
+    kernel.run_for(4 * MINUTE)
+    inject(provider, "close-zone", zone="eu-west-1a")
+    kernel.run_for(MINUTE)
+    assert state(provider, wanted) is State.SPECULATIVE
+    provider.request(CreateRequested(wanted))
+    kernel.run_for(opened_after * SECOND)
+    assert state(provider, wanted) is (State.CREATING if opened_after == 1 else State.FAILED)
+    inject(provider, "open-zone", zone="eu-west-1a")
+    kernel.run_for(10 * MINUTE)
+    assert state(provider, wanted) is State.SPECULATIVE
+
+
 def test_a_closed_zone_has_nothing_to_offer_until_it_is_open_again() -> None:
     kernel, provider = world()
     zone, bought, coming = "eu-west-1a", "ondemand-m6i-large-eu-west-1a-0000", "ondemand-m6i-large-eu-west-1a-0003"
