@@ -22,8 +22,9 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 
 # Places in `meta`.
 USED, FREE, TOUCHED, LIVE, TOLD = 0, 1, 2, 3, 4
-# Places in `Owners.meta`: how many are dirty, and the room of the longest list there ever was.
-DIRTY, LONGEST = 0, 1
+# Places in `Owners.meta`: how many are dirty, the room of the longest list there ever was, and which owner's list was
+# the last one to be looked at because it may wait to be put in order.
+DIRTY, LONGEST, TIDIED = 0, 1, 2
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
 # made since its unit was last credited; without machines, so that its owner drops it.
 TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
@@ -80,7 +81,8 @@ class Owners(View):
     (`pending`), whether a gang's parking runs (`timed`), whether there are gangs or strict spreads (`choosy`), their
     stretch of the credit log with the room it has. A unit that is credited by counting has a class of the size of all
     its machines (`alike`, else -1), the constraint set of its rows (`con`), how many machines are `dealt` (-1: its rows
-    changed) and how many `spare`, and whether its stretch of the log is still to be written (`unlogged`)."""
+    changed) and how many `spare`, and whether its list is still to be put in order (`loose`) and its stretch of the log
+    still to be written (`unlogged`)."""
 
     start: I8R
     size: I4R
@@ -96,6 +98,7 @@ class Owners(View):
     spare: I4R
     logged: I4R
     unlogged: U1R
+    loose: U1R
     adds: I4
     dirty: U1
     cluster: I4
@@ -160,6 +163,7 @@ class CellStore:
         self.owners.machines[:] = 0
         self.owners.configured[:] = 0
         self.owners.alike[:] = -1
+        self.owners.loose[:] = 0
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
