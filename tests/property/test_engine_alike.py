@@ -6,6 +6,7 @@ Such clusters are credited by counting. Random fleets have machines of many size
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,6 +161,46 @@ def test_owners_know_the_machines_of_their_cells_after_every_step() -> None:
         for step in calm(seed) if seed % 2 else played(seed):
             step.feed(engine)
             engine.engine.validate()
+
+
+@pytest.mark.parametrize("every", [1, 5, 16])
+def test_lists_that_nobody_reads_wait_and_are_in_order_once_somebody_does(every: int) -> None:
+    waited = 0
+    for seed in range(40):
+        engine = EngineRows(gives_back=False)
+        owners = engine.engine.fleet.cells.owners
+        for number, step in enumerate(calm(seed), 1):
+            step.feed(engine)
+            latest, owners = engine.engine.latest, engine.engine.fleet.cells.owners
+            assert latest is not None
+            if number % every == 0:
+                waited += int(owners.loose.sum())
+                engine.engine.written(latest.result.verdicts.needs.current)
+                assert not owners.loose.any(), f"seed {seed}"
+            # Which holds every list that does not wait to the documented order.
+            engine.engine.validate()
+    assert waited > 0
+
+
+def test_lists_do_not_wait_for_ever() -> None:
+    waited = 0
+    for seed in range(20):
+        engine, steps = EngineRows(gives_back=False), calm(seed)
+        for step in steps:
+            step.feed(engine)
+        owners = engine.engine.fleet.cells.owners
+        waited += int(owners.loose.sum())
+        # Nothing but the demand of one cluster changes from here on, and nobody reads a list.
+        asked = next(each for each in steps[0].rollups if each.cluster == CLUSTERS[0])
+        for more in range(1, 20):
+            overhead = (("cpu", 100 + more % 2),)
+            StepInput(steps[-1].now + more * 10 * SECOND, Policy(), (), (replace(asked, overhead=overhead),)).feed(
+                engine
+            )
+        owners = engine.engine.fleet.cells.owners
+        assert not owners.loose.any(), f"seed {seed}"
+        engine.engine.validate()
+    assert waited > 0
 
 
 def test_plays_take_machines_from_entries_that_were_credited_by_counting() -> None:

@@ -157,7 +157,7 @@ class Engine:
 
     def written(self, w: World) -> World:
         """The last step's world with all credit in its log."""
-        return self._bench.written(w, len(self.fleet.clusters))
+        return self._bench.written(w, self.fleet)
 
     def copy(self) -> Engine:
         """An engine of its own in the same state, for questions that begin with "what if"."""

@@ -3,7 +3,8 @@
 Which machine an entry takes does not matter there, only how many: the next ones in order. So an entry takes (`take`)
 from all machines that are left as if they were one cell, which comes to what `credit_plain` comes to cell by cell. And
 as long as there are enough for all, machines that come, go and change cells change no entry. Which cells the machines
-of an entry are of follows from the order of both; it is written into the log when somebody reads it.
+of an entry are of follows from the order of both; it is written into the log when somebody reads it. Until then the
+order of the cells does not matter either, unless some machines are left over: the last ones are.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from bigfleet.engine.decide.logbook import with_slack
 from bigfleet.engine.decide.world import LOG_USED, World
 from bigfleet.engine.demand.rows import NO_TIME, PLAIN
 from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, EMPTY, NEW
+from bigfleet.engine.fleet.settling import put_in_order
 from bigfleet.engine.kernels.jit import inner, kernel
+from bigfleet.engine.kernels.pool import Pool
 
 
 @inner
-def credit_alike(w: World, owner: int) -> bool:
+def credit_alike(w: World, members: Pool, owner: int) -> bool:
     """Credits a unit by counting; False where that is not enough: then it is to be credited cell by cell."""
     owners = w.owners
     if owners.alike[owner] >= 0:
@@ -29,7 +32,7 @@ def credit_alike(w: World, owner: int) -> bool:
         return False
     if owners.dealt[owner] < 0 or owners.pending[owner] > 0 or owners.machines[owner] < owners.dealt[owner]:
         _deal(w, owner)
-    _leave_over(w, owner, owners.machines[owner] - owners.dealt[owner])
+    _leave_over(w, members, owner, owners.machines[owner] - owners.dealt[owner])
     owners.logged[owner] = 0
     owners.unlogged[owner] = 1
     return True
@@ -127,9 +130,11 @@ def _deal(w: World, owner: int) -> None:
 
 
 @inner
-def _leave_over(w: World, owner: int, spare: int) -> None:
+def _leave_over(w: World, members: Pool, owner: int, spare: int) -> None:
     """Takes back what nobody took: the last machines of the unit. If nothing was left before, the others are taken."""
     owners = w.owners
+    if spare > 0:
+        put_in_order(w.cells, members, owners, w.held, w.ids, owner)
     start = owners.start[owner]
     k = start + owners.used[owner] - 1
     excess = 0
@@ -148,18 +153,19 @@ def _leave_over(w: World, owner: int, spare: int) -> None:
 
 
 @kernel
-def write_log(w: World, clusters: int) -> int:
+def write_log(w: World, members: Pool, clusters: int) -> int:
     """Writes down which cells' machines units credited by counting took; returns a unit that needs more room, or -1."""
     for cluster in range(clusters):
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
-            if w.owners.unlogged[owner] != 0 and not _write_unit(w, owner):
+            if w.owners.unlogged[owner] != 0 and not _write_unit(w, members, owner):
                 return owner
     return -1
 
 
 @inner
-def _write_unit(w: World, owner: int) -> bool:
+def _write_unit(w: World, members: Pool, owner: int) -> bool:
     owners = w.owners
+    put_in_order(w.cells, members, owners, w.held, w.ids, owner)
     first = owners.entry[owner]
     last = first + owners.entries[owner]
     # A line ends an entry or a cell.

@@ -16,11 +16,15 @@ from bigfleet.engine.decide.spread import credit_spread, must_wait
 from bigfleet.engine.decide.world import CELLS_USED, EPOCH, LISTS_USED, LOG_USED, Rules, World
 from bigfleet.engine.demand.rows import GANG, NO_TIME, PLAIN, SETTLED, SPREAD
 from bigfleet.engine.fleet.cells import CONFIGURED, CREATING, DIRTY, EMPTY, NEW, OWNER_CREATING
+from bigfleet.engine.fleet.settling import put_in_order
 from bigfleet.engine.kernels.jit import I4, inner, kernel, prefetch
+from bigfleet.engine.kernels.pool import Pool
 
 
 @kernel
-def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool, which: I4) -> int:
+def begin_assign(
+    w: World, members: Pool, clusters: int, all_of_them: bool, doors_changed: bool, which: I4
+) -> int:  # fmt: skip
     """Units to credit anew: their cells, entries or circumstances changed, or time may have changed them.
 
     Whether the shard may acquire matters to the credit of gangs and spread rows only. Forgets who was dirty, what free
@@ -36,7 +40,7 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
         if w.c.counted[cluster] != 0:
             for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
                 if whole or owners.dirty[owner] != 0:
-                    _credit_nothing(w, owner)
+                    _credit_nothing(w, members, owner)
             continue
         for owner in range(w.units.first[cluster], w.units.first[cluster] + w.units.count[cluster]):
             if (
@@ -63,9 +67,10 @@ def begin_assign(w: World, clusters: int, all_of_them: bool, doors_changed: bool
 
 
 @inner
-def _credit_nothing(w: World, owner: int) -> None:
+def _credit_nothing(w: World, members: Pool, owner: int) -> None:
     """A unit of a cluster that reports placement: nothing it has is claimed, and nothing of it is excess by sums."""
     owners = w.owners
+    put_in_order(w.cells, members, owners, w.held, w.ids, owner)
     owners.stall[owner] = -1
     owners.alike[owner] = -1
     owners.unlogged[owner] = 0
@@ -80,7 +85,7 @@ def _credit_nothing(w: World, owner: int) -> None:
 
 
 @kernel
-def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> int:
+def credit_units(w: World, members: Pool, rules: Rules, which: I4, first: int, last: int) -> int:
     """Credits the units `which[first:last]`; returns how far it came before a column was full."""
     owners = w.owners
     for at in range(first, last):
@@ -91,8 +96,9 @@ def credit_units(w: World, rules: Rules, which: I4, first: int, last: int) -> in
             _fetch_list(w, which[at + 8])
         if at + 4 < last:
             _fetch_unit(w, which[at + 4])
-        if credit_alike(w, owner):
+        if credit_alike(w, members, owner):
             continue
+        put_in_order(w.cells, members, owners, w.held, w.ids, owner)
         owners.unlogged[owner] = 0
         lists_before = w.lists.meta[LISTS_USED]
         cells_before = w.lists.meta[CELLS_USED]

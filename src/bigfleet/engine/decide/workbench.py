@@ -125,9 +125,9 @@ class Workbench:
         self.log = log._replace(entry=grown(log.entry, size), cell=grown(log.cell, size), n=grown(log.n, size))
         return w._replace(lists=self.lists, log=self.log)
 
-    def written(self, w: World, clusters: int) -> World:
+    def written(self, w: World, fleet: Fleet) -> World:
         """The world with all credit in its log, also that of units which were credited by counting."""
-        while (unit := write_log(w, clusters)) >= 0:
+        while (unit := write_log(w, fleet.cells.members.v, len(fleet.clusters))) >= 0:
             w = self.grow_credit(w, unit)
         return w
 

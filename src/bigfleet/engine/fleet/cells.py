@@ -12,7 +12,7 @@ import numpy as np
 from bigfleet.engine.kernels.columns import grown, grown_rows, made, room
 from bigfleet.engine.kernels.ids import Ids, id_less
 from bigfleet.engine.kernels.jit import F8, F8R, I4, I4R, I8, I8R, U1, U1R, inner, kernel
-from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, move_chunk, pool_room
+from bigfleet.engine.kernels.pool import Pool, PoolStore, chunk_size, give_chunk, pool_room, take_chunk
 from bigfleet.engine.kernels.view import View, view
 from bigfleet.model.machine import MachineState
 
@@ -22,8 +22,9 @@ OWNER_IDLE, OWNER_SPECULATIVE, OWNER_DRAINING, OWNER_CREATING, OWNER_HELD_IDLE, 
 
 # Places in `meta`.
 USED, FREE, TOUCHED, LIVE, TOLD = 0, 1, 2, 3, 4
-# Places in `Owners.meta`: how many are dirty, and the room of the longest list there ever was.
-DIRTY, LONGEST = 0, 1
+# Places in `Owners.meta`: how many are dirty, the room of the longest list there ever was, and which owner's list was
+# the last one to be looked at because it may wait to be put in order.
+DIRTY, LONGEST, TIDIED = 0, 1, 2
 # Bits of `flags`: on the list of touched cells; its place in the owner's order may have changed; in the owner's list;
 # made since its unit was last credited; without machines, so that its owner drops it.
 TOUCH, MOVED, LISTED, NEW, EMPTY = 1, 2, 4, 8, 16
@@ -80,7 +81,8 @@ class Owners(View):
     (`pending`), whether a gang's parking runs (`timed`), whether there are gangs or strict spreads (`choosy`), their
     stretch of the credit log with the room it has. A unit that is credited by counting has a class of the size of all
     its machines (`alike`, else -1), the constraint set of its rows (`con`), how many machines are `dealt` (-1: its rows
-    changed) and how many `spare`, and whether its stretch of the log is still to be written (`unlogged`)."""
+    changed) and how many `spare`, and whether its list is still to be put in order (`loose`) and its stretch of the log
+    still to be written (`unlogged`)."""
 
     start: I8R
     size: I4R
@@ -96,6 +98,7 @@ class Owners(View):
     spare: I4R
     logged: I4R
     unlogged: U1R
+    loose: U1R
     adds: I4
     dirty: U1
     cluster: I4
@@ -160,6 +163,7 @@ class CellStore:
         self.owners.machines[:] = 0
         self.owners.configured[:] = 0
         self.owners.alike[:] = -1
+        self.owners.loose[:] = 0
         self.owners.size[:] = 0
         self.owners.logged[:] = 0
 
@@ -320,17 +324,48 @@ def leave(cells: Cells, members: Pool, cell: int, place: int, slot: int) -> None
 
 
 @inner
-def make_room(cells: Cells, members: Pool, cell: int) -> int:
-    """Gives a cell room for the machines that were announced to it; if there is none, tells how much is missing."""
-    needed = cells.used[cell] + cells.adds[cell]
-    if needed > cells.size[cell]:
-        size = chunk_size(needed)
-        if size > pool_room(members):
-            return size
-        cells.start[cell] = move_chunk(members, cells.start[cell], cells.used[cell], cells.size[cell], size)
-        cells.size[cell] = size
+def make_room(cells: Cells, members: Pool, place: I4R, cell: int) -> int:
+    """Gives a cell room for the machines that were announced to it; if there is none, tells how much is missing.
+
+    Machines that left have left holes. These are closed, and the chunk is kept, if a fifth of it is free afterwards:
+    so a cell whose machines come and go needs no more and more room, and what closing costs is paid by newcomers.
+    """
+    if cells.used[cell] + cells.adds[cell] > cells.size[cell]:
+        old = cells.start[cell]
+        old_size = cells.size[cell]
+        needed = cells.count[cell] + cells.adds[cell]
+        size = chunk_size(needed + needed // 4 + 1 if old_size > 0 else needed)
+        if size <= old_size:
+            _close_holes(cells, members, place, cell, old)
+        else:
+            if size > pool_room(members):
+                return size
+            start = take_chunk(members, size)
+            _close_holes(cells, members, place, cell, start)
+            if old_size > 0:
+                give_chunk(members, old, old_size)
+            cells.start[cell] = start
+            cells.size[cell] = size
     cells.adds[cell] = 0
     return 0
+
+
+@inner
+def _close_holes(cells: Cells, members: Pool, place: I4R, cell: int, into: int) -> None:
+    """Writes a cell's members one behind the other, as they are ordered, to where it is or to another chunk."""
+    start = cells.start[cell]
+    ordered = cells.ordered[cell]
+    at = 0
+    for k in range(cells.used[cell]):
+        slot = members.data[start + k]
+        if slot >= 0:
+            members.data[into + at] = slot
+            if at != k:
+                place[slot] = at
+            at += 1
+        elif k < ordered:
+            cells.ordered[cell] -= 1
+    cells.used[cell] = at
 
 
 @inner

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bigfleet.engine.batches import REMOVED, MachineBatch, Shape, Stamp
 from bigfleet.engine.catalog.catalog import REJECTIONS, Catalog
 from bigfleet.engine.catalog.classes import ABSENT
-from bigfleet.engine.fleet.cells import CellStore
+from bigfleet.engine.fleet.cells import FIRST_UNIT, MOVED, CellStore
 from bigfleet.engine.fleet.partitions import UnitStore
 from bigfleet.engine.fleet.placing import (
     AHEAD,
@@ -326,21 +326,30 @@ class Fleet:
         assert self.counted.sum(axis=0)[1:].tolist() == kept.sum(axis=0).tolist(), "counts were kept too long"
 
     def _validate_order(self) -> None:
-        """Cells know the smallest id of their machines, and owners list them in the documented order of blocks."""
+        """Cells know the smallest id of their machines, and owners list them in the documented order of blocks. Of a
+        list that waits to be put in order this is so for the cells that have not moved."""
         cells, owners, lists = self.cells.v, self.cells.owners, self.cells.lists.v
         for owner in np.nonzero(owners.used)[0].tolist():
             start = int(owners.start[owner])
             listed = lists.data[start : start + int(owners.used[owner])]
+            if owners.loose[owner]:
+                assert owner >= FIRST_UNIT and owners.alike[owner] >= 0, f"owner {owner} must not wait"
+                known = listed[cells.least[listed] >= 0]
+                assert (cells.flags[listed[cells.least[listed] < 0]] & MOVED).all(), f"owner {owner} lost a cell"
+            else:
+                known = listed
             first = []
-            for start, used in zip(cells.start[listed].tolist(), cells.used[listed].tolist(), strict=True):
+            for start, used in zip(cells.start[known].tolist(), cells.used[known].tolist(), strict=True):
                 here = self.cells.members.v.data[start : start + used]
                 first.append(min(self.ids.texts(here[here >= 0]), key=str.encode))
-            assert self.ids.texts(cells.least[listed]) == first, f"owner {owner} has cells with another smallest id"
+            assert self.ids.texts(cells.least[known]) == first, f"owner {owner} has cells with another smallest id"
             ranks = zip(
-                (-cells.state[listed].astype(int)).tolist(), cells.price[listed].tolist(),
-                (-cells.worth[listed]).tolist(), [text.encode() for text in first], strict=True,
+                (-cells.state[known].astype(int)).tolist(), cells.price[known].tolist(),
+                (-cells.worth[known]).tolist(), [text.encode() for text in first], strict=True,
             )  # fmt: skip
-            found = list(ranks)
+            moved = (cells.flags[known] & MOVED).tolist()
+            assert owners.loose[owner] or not any(moved), f"owner {owner} has cells that moved"
+            found = [rank for rank, has_moved in zip(ranks, moved, strict=True) if not has_moved]
             assert found == sorted(found), f"owner {owner} lists its cells in another order"
 
     # ---- inside ----------------------------------------------------------------------------------------------------

@@ -266,6 +266,7 @@ def blank_owners(owners: Owners, first: int, count: int, cluster: int) -> None:
         owners.room[owner] = 0
         owners.alike[owner] = -1
         owners.unlogged[owner] = 0
+        owners.loose[owner] = 0
         owners.excess[owner] = 0
         owners.configured[owner] = 0
         mark_dirty(owners, owner, UNORDERED)

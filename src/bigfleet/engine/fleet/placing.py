@@ -56,6 +56,8 @@ from bigfleet.engine.kernels.view import View, view
 NAMED, TIMED, KEPT, RARE = 1, 2, 4, 8
 # Records whose memory is asked for together, before the first of them is placed.
 AHEAD = 128
+# So many members of a cell are asked for when its holes may be closed: most cells have fewer.
+_NEAR = 16
 # Instead of the slot of a record: it has no id, or one that the batch named before.
 _NO_ID, _REPEATED = -1, -2
 
@@ -580,9 +582,14 @@ def rename(slots: Slots, ids: Ids, cells: Cells, members: Pool, keys: Keys, work
 
 
 @inner
-def _fetch_last(cells: Cells, members: Pool, ids: Ids, cell: int) -> None:
-    """Asks for the id of the last member, with which a newcomer is compared while all are in order."""
+def _fetch_members(slots: Slots, cells: Cells, members: Pool, ids: Ids, cell: int) -> None:
+    """Asks for those members that change their places, and for the id of the last one, with which a newcomer is
+    compared while all are in order."""
     last = cells.used[cell] - 1
+    if last + cells.adds[cell] >= cells.size[cell]:
+        start = cells.start[cell]
+        for k in range(start, start + min(last + 1, _NEAR)):
+            prefetch(slots.place, max(0, members.data[k]))
     if last >= 0 and cells.ordered[cell] == last + 1:
         prefetch(ids.key, max(0, members.data[cells.start[cell] + last]))
 
@@ -601,11 +608,11 @@ def join_all(slots: Slots, ids: Ids, cells: Cells, members: Pool, work: Work) ->
             prefetch(members.data, cells.start[cell] + max(0, cells.used[cell] - 1))
             prefetch(ids.key, max(0, cells.least[cell]))
         if i + 8 < joining:
-            _fetch_last(cells, members, ids, work.cell[i + 8])
+            _fetch_members(slots, cells, members, ids, work.cell[i + 8])
         slot = work.slot[i]
         cell = work.cell[i]
         if cells.adds[cell] > 0:
-            missing = make_room(cells, members, cell)
+            missing = make_room(cells, members, slots.place, cell)
             if missing > 0:
                 work.meta[JOINED] = i
                 return missing

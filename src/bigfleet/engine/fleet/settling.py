@@ -1,6 +1,8 @@
 """Settling: after machines were placed, cells' smallest ids, the order of owners' lists, and the end of empty cells.
 
-Owns the documented order of blocks. Looks at the cells that a batch touched, and at the lists they are in.
+Owns the documented order of blocks. Looks at the cells that a batch touched, and at the lists they are in. Lists of
+units that are credited by counting are read by nobody in most steps: they wait (`loose`) until somebody does, who puts
+them in order first (`put_in_order`), or until it is their turn.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from bigfleet.engine.fleet.cells import (
     CREATING,
     DIRTY,
     EMPTY,
+    FIRST_UNIT,
     LISTED,
     LONGEST,
     MOVED,
     NO_MORE,
+    TIDIED,
     TOLD,
     TOUCH,
     TOUCHED,
@@ -35,6 +39,8 @@ from bigfleet.engine.kernels.sort import ANSWER, EARLIER, LATER, asks, sorting
 
 # So many cells that moved are taken out of a list and put back one by one.
 _FEW = 8
+# For so many cells touched one list that waits is put in order; so many lists are looked at to find one.
+_TOUCHED_PER_LIST, _LOOKED_AT = 256, 4
 # Cells of a list between one that is compared and the one whose memory is asked for.
 _AHEAD = 8
 
@@ -59,20 +65,24 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
             ahead = cells.touched[i + 16]
             prefetch(owners.used, max(0, cells.owner[ahead]))
             prefetch(owners.dirty, max(0, cells.owner[ahead]))
-            if cells.least[ahead] < 0:
-                prefetch(members.data, cells.start[ahead])
         if i + 8 < touched:
-            ahead = max(0, cells.owner[cells.touched[i + 8]])
-            prefetch(lists.data, owners.start[ahead] + owners.used[ahead])
+            ahead = cells.touched[i + 8]
+            owner = max(0, cells.owner[ahead])
+            if not cells.flags[ahead] & LISTED:
+                prefetch(lists.data, owners.start[owner] + owners.used[owner])
+            if cells.least[ahead] < 0 and not _may_wait(owners, owner):
+                prefetch(members.data, cells.start[ahead])
         cell = cells.touched[i]
+        owner = cells.owner[cell]
         cells.flags[cell] &= ~TOUCH & 0xFF
         if cells.count[cell] <= 0:
             cells.flags[cell] |= EMPTY
         elif cells.least[cell] < 0:
-            find_least(cells, members, ids, cell)
+            if not _may_wait(owners, owner):
+                find_least(cells, members, ids, cell)
             cells.flags[cell] |= MOVED
         cells.how[i] = cells.flags[cell]
-        if cells.owner[cell] >= 0:
+        if owner >= 0:
             missing = _tell_owner(cells, owners, lists, i, cell)
             if missing > 0:
                 cells.meta[TOLD] = i
@@ -82,14 +92,17 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
     for i in range(dirty):
         if i + 24 < dirty:
             prefetch(owners.used, owners.list[i + 24])
-        if i + 12 < dirty:
-            ahead = owners.list[i + 12]
-            for k in range(owners.start[ahead], owners.start[ahead] + owners.used[ahead], 16):
-                prefetch(lists.data, k)
-        if i + 6 < dirty:
+        if i + 12 < dirty and owners.dirty[owners.list[i + 12]] == UNORDERED:
+            _fetch_list(owners, lists, owners.list[i + 12])
+        if i + 6 < dirty and not _may_wait(owners, owners.list[i + 6]):
             _fetch_compared(cells, owners, lists, owners.list[i + 6])
-        if owners.dirty[owners.list[i]] == UNORDERED:
-            _reorder(cells, owners, lists, ids, owners.list[i])
+        owner = owners.list[i]
+        if owners.dirty[owner] == UNORDERED:
+            if _may_wait(owners, owner):
+                owners.loose[owner] = 1
+                _drop_empty(cells, owners, lists, owner)
+            else:
+                _reorder(cells, members, owners, lists, ids, owner)
     # Only now does no list name them any more.
     for i in range(touched):
         if i + 32 < touched and cells.how[i + 32] & EMPTY:
@@ -104,7 +117,22 @@ def settle(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, h
                 _unlink(cells, heads, cell)
             drop_cell(cells, cell)
     cells.meta[TOUCHED] = 0
+    _tidy(cells, members, owners, lists, ids, 1 + touched // _TOUCHED_PER_LIST)
     return 0
+
+
+@inner
+def _tidy(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, most: int) -> None:
+    """Puts some of the lists that wait in order, going round: who reads them all never finds more than a round left."""
+    owner = owners.meta[TIDIED]
+    for _ in range(_LOOKED_AT * most):
+        owner = owner + 1 if owner + 1 < len(owners.loose) else 0
+        if owners.loose[owner] != 0:
+            put_in_order(cells, members, owners, lists, ids, owner)
+            most -= 1
+            if most == 0:
+                break
+    owners.meta[TIDIED] = owner
 
 
 @inner
@@ -148,6 +176,17 @@ def _append(owners: Owners, lists: Pool, owner: int, cell: int) -> int:
 
 
 @inner
+def _fetch_list(owners: Owners, lists: Pool, owner: int) -> None:
+    """Asks for the list of an owner; of one that waits for the end, where those that became empty are."""
+    first = owners.start[owner]
+    last = first + owners.used[owner] - 1
+    if _may_wait(owners, owner):
+        first = max(first, last - 16)
+    for k in range(last, first - 1, -16):
+        prefetch(lists.data, k)
+
+
+@inner
 def _fetch_compared(cells: Cells, owners: Owners, lists: Pool, owner: int) -> None:
     """Asks for what the cells of an owner that moved will be compared with: neighbours, and for new ones the last."""
     start = owners.start[owner]
@@ -169,37 +208,74 @@ def _fetch_compared(cells: Cells, owners: Owners, lists: Pool, owner: int) -> No
 
 
 @inner
-def _reorder(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+def _may_wait(owners: Owners, owner: int) -> bool:
+    """Whether nobody needs the order of a list before `put_in_order`."""
+    return owner >= FIRST_UNIT and owners.alike[owner] >= 0
+
+
+@inner
+def put_in_order(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """To be called before a unit's list is read in order."""
+    if owners.loose[owner] != 0:
+        _reorder_many(cells, members, owners, lists, ids, owner)
+
+
+@inner
+def _reorder(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
     """Drops empty cells and puts those whose place changed where they belong."""
-    moved = 0
-    at = owners.stirred[owner]
-    while at >= 0 and moved <= _FEW:
-        if cells.how[at] & (EMPTY | MOVED):
-            moved += 1
-        at = cells.before[at]
-    if at == NO_MORE:
+    if owners.loose[owner] == 0 and _stirs_few(cells, owners, owner, EMPTY | MOVED):
         _reorder_few(cells, owners, lists, ids, owner)
     else:
-        _reorder_many(cells, owners, lists, ids, owner)
+        _reorder_many(cells, members, owners, lists, ids, owner)
+
+
+@inner
+def _stirs_few(cells: Cells, owners: Owners, owner: int, how: int) -> bool:
+    """Whether all cells of an owner that changed are known, and few of them in one of these ways."""
+    found = 0
+    at = owners.stirred[owner]
+    while at >= 0 and found <= _FEW:
+        if cells.how[at] & how:
+            found += 1
+        at = cells.before[at]
+    return at == NO_MORE
+
+
+@inner
+def _drop_empty(cells: Cells, owners: Owners, lists: Pool, owner: int) -> None:
+    """Takes empty cells out of a list and leaves the others as they are."""
+    start = owners.start[owner]
+    used = owners.used[owner]
+    if _stirs_few(cells, owners, owner, EMPTY):
+        at = owners.stirred[owner]
+        while at >= 0:
+            if cells.how[at] & EMPTY and cells.how[at] & LISTED:
+                used -= 1
+                for after in range(_listed_at(lists, start, used + 1, cells.touched[at]), start + used):
+                    lists.data[after] = lists.data[after + 1]
+            at = cells.before[at]
+        owners.used[owner] = used
+        return
+    kept = start
+    for k in range(start, start + used):
+        if not cells.flags[lists.data[k]] & EMPTY:
+            lists.data[kept] = lists.data[k]
+            kept += 1
+    owners.used[owner] = kept - start
 
 
 @inner
 def _reorder_few(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
     """Empty ones are taken out; then those listed before step past their neighbours, and new ones are put in."""
+    _drop_empty(cells, owners, lists, owner)
     start = owners.start[owner]
     used = owners.used[owner]
     fresh = 0
     at = owners.stirred[owner]
     while at >= 0:
-        if cells.how[at] & EMPTY:
-            if cells.how[at] & LISTED:
-                used -= 1
-                for after in range(_listed_at(lists, start, used + 1, cells.touched[at]), start + used):
-                    lists.data[after] = lists.data[after + 1]
-        elif not cells.how[at] & LISTED:
+        if not cells.how[at] & (EMPTY | LISTED):
             fresh += 1
         at = cells.before[at]
-    owners.used[owner] = used
     # New ones were put behind all others.
     _step_past(cells, owners, lists, ids, owner, used - fresh)
     for count in range(used - fresh, used):
@@ -259,8 +335,9 @@ def _listed_at(lists: Pool, start: int, count: int, cell: int) -> int:
 
 
 @inner
-def _reorder_many(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
-    """Those whose place changed are sorted and merged back."""
+def _reorder_many(cells: Cells, members: Pool, owners: Owners, lists: Pool, ids: Ids, owner: int) -> None:
+    """Empty ones are dropped; those whose place changed are sorted and merged back."""
+    owners.loose[owner] = 0
     start = owners.start[owner]
     kept = 0
     moved = 0
@@ -269,19 +346,23 @@ def _reorder_many(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: in
     for k in range(used):
         if k + 2 * _AHEAD < used:
             prefetch(cells.count, lists.data[start + k + 2 * _AHEAD])
-        if k + _AHEAD < used:
-            prefetch(ids.key, max(0, cells.least[lists.data[start + k + _AHEAD]]))
         cell = lists.data[start + k]
         if cells.flags[cell] & EMPTY:
             continue
         if cells.flags[cell] & MOVED:
             cells.flags[cell] &= ~MOVED & 0xFF
+            if cells.least[cell] < 0:
+                prefetch(members.data, cells.start[cell])
             loose[moved] = cell
             moved += 1
         else:
             lists.data[start + kept] = cell
             kept += 1
     owners.used[owner] = kept + moved
+    _fetch_ids(cells, members, lists, ids, start, kept, loose, moved)
+    for b in range(moved):
+        if cells.least[loose[b]] < 0:
+            find_least(cells, members, ids, loose[b])
     if moved > 1:
         _sort_blocks(cells, ids, loose, moved)
     end = kept
@@ -292,6 +373,26 @@ def _reorder_many(cells: Cells, owners: Owners, lists: Pool, ids: Ids, owner: in
             lists.data[start + k + b + 1] = lists.data[start + k]
         lists.data[start + place + b] = loose[b]
         end = place
+
+
+@inner
+def _fetch_ids(
+    cells: Cells, members: Pool, lists: Pool, ids: Ids, start: int, kept: int, loose: I4, moved: int
+) -> None:  # fmt: skip
+    """Asks for the ids that are compared when cells are put where they belong among those of a list that stay."""
+    for b in range(moved):
+        cell = loose[b]
+        if cells.least[cell] >= 0:
+            prefetch(ids.key, cells.least[cell])
+        else:
+            # What is not ordered, and the first that is.
+            first = cells.start[cell]
+            for k in range(first + max(0, cells.ordered[cell] - 1), first + cells.used[cell]):
+                prefetch(ids.key, max(0, members.data[k]))
+    # A few look at some of the others only.
+    if moved * _FEW > kept:
+        for k in range(start, start + kept):
+            prefetch(ids.key, max(0, cells.least[lists.data[k]]))
 
 
 @inner

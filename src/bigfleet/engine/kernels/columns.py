@@ -2,12 +2,14 @@
 
 Memory that nobody has written to costs nothing, so zeros are neither written nor copied: what most machines leave at
 zero (`deadline`, `closing`) is nearly free. Large columns are mapped by themselves: an allocator would hand out what
-was used before, and write zeros into it.
+was used before, and write zeros into it. They are mapped with far more places than were asked for, so that they grow
+where they are: a step that had to copy a column of millions would be slow for no reason a user can see.
 """
 
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Sequence
 from functools import cache
 from math import prod
@@ -25,19 +27,28 @@ V = TypeVar("V")
 MANY = 65536
 # Bytes from which on a column is mapped by itself, and from which on it is worth large pages; bytes moved at a time.
 _LARGE, _HUGE, _PIECE = 1 << 17, 1 << 24, 1 << 16
+# How many times as many bytes as were asked for are mapped for a column that is worth large pages.
+_AHEAD = 64
 _MAPS = hasattr(mmap, "MAP_ANONYMOUS")
+# Linux: what is mapped is not counted as memory in use before it is written to. Python 3.11 has no name for it.
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 UINT8, INT32, INT64 = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.int64)
 
 
 def grown(column: A, size: int, fill: int = 0, used: int | None = None) -> A:
-    """The column with room for `size` rows; the new ones hold `fill`. Only the first `used` rows are kept if told."""
-    if size <= len(column):
+    """The column with room for `size` rows; the new ones hold `fill`. Of those before, only the first `used` are worth
+    anything if told. The column before it may be the same memory: nobody reads both."""
+    before = len(column)
+    if size <= before:
         return column
-    used = len(column) if used is None else used
-    made = zeros((size, *column.shape[1:]), column.dtype)
-    _move(column[:used], made[:used])
+    shape = (size, *column.shape[1:])
+    made = _longer(column, shape)
+    if made is None:
+        used = before if used is None else used
+        made = zeros(shape, column.dtype)
+        _move(column[:used], made[:used])
     if fill:
-        made[used:] = fill
+        made[before:] = fill
     return made  # type: ignore[return-value]
 
 
@@ -56,10 +67,44 @@ def zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
     size = (prod(shape) if isinstance(shape, tuple) else shape) * kind.itemsize
     if size < _LARGE or not _MAPS:
         return np.zeros(shape, kind)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+    memory = _mapped(size)
+    memory.told = size
+    return np.frombuffer(memory, kind, size // kind.itemsize).reshape(shape)
+
+
+class _Memory(mmap.mmap):
+    """Memory of one column, of which the first `told` bytes are in use."""
+
+    told: int
+
+
+def _mapped(size: int) -> _Memory:
+    """Memory for a column of this size and for what it may grow to, as much of it as can be had."""
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    if size < _HUGE:
+        # One that outgrows it moves, once, to where pages are large.
+        return _Memory(-1, _HUGE, flags=private | _NO_RESERVE)
+    try:
+        memory = _Memory(-1, _AHEAD * size, flags=private | _NO_RESERVE)
+    except (OSError, OverflowError):
+        memory = _Memory(-1, size, flags=private)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, kind).reshape(shape)
+    return memory
+
+
+def _longer(column: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """The column with more rows in the memory it has; None if it has none of its own, or too little of it, or if it is
+    a part of what is there, or has grown before and is grown again."""
+    seen: Any = column.base
+    if isinstance(seen, np.ndarray):
+        seen = seen.base
+    memory = seen.obj if isinstance(seen, memoryview) else None
+    size = prod(shape) * column.itemsize
+    if not isinstance(memory, _Memory) or memory.told != column.nbytes or size > len(memory):
+        return None
+    memory.told = size
+    return np.frombuffer(memory, column.dtype, size // column.itemsize).reshape(shape)
 
 
 def _move(column: NDArray[Any], into: NDArray[Any]) -> None:

@@ -60,10 +60,11 @@ def assign(run: Running) -> None:
 
 def _credit(run: Running) -> None:
     w, which, applied = run.w, run.bench.which, run.applied
-    found = begin_assign(w, run.stores.clusters, applied.retry_all, applied.doors_changed, which)
+    members = run.stores.fleet.cells.members.v
+    found = begin_assign(w, members, run.stores.clusters, applied.retry_all, applied.doors_changed, which)
     at = 0
     while at < found:
-        at = credit_units(w, run.rules, which, at, found)
+        at = credit_units(w, members, run.rules, which, at, found)
         if at < found:
             w = run.bench.grow_credit(w, int(which[at]))
     run.w = w

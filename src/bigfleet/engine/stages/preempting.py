@@ -38,7 +38,7 @@ def preempt(run: Running) -> None:
     if wanted is None or not run.conditions.preempt:
         return
     terms = _terms(run.policy)
-    run.w = run.bench.written(run.w, run.stores.clusters)
+    run.w = run.bench.written(run.w, run.stores.fleet)
     _list_victims(run, wanted, terms)
     _take(run, wanted, terms)
 
