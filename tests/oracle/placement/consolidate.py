@@ -223,7 +223,9 @@ class Consolidation:
         for option in options:
             old = [node.unit for node in option.old]
             moving = lately + len(gone)
-            if gone & set(old) or option.pods > evictions or (moving > 0 and moving + len(old) > most):
+            if gone & set(old) or (moving > 0 and moving + len(old) > most):
+                continue
+            if option.pods > evictions + self._lent(name, option):
                 continue
             new = None
             if option.offer is not None:
@@ -234,6 +236,17 @@ class Consolidation:
             gone |= set(old)
             evictions -= option.pods
             outcome.moves.append((old, new))
+
+    def _lent(self, name: str, option: Option) -> int:
+        """What may be borrowed for pods that hold machines of many times their worth."""
+        carried = cost = 0.0
+        for node in option.old:
+            carried += node.ratio * node.cost
+            cost += node.cost
+        if not carried < self.policy.hostage_ratio * cost:
+            return 0
+        running = sum(row.units.running for row in self.demand.clusters[name].rows.values() if row.units)
+        return max(self.policy.lent_least, math.floor(self.policy.lent_share * running))
 
     def _option(self, node: Node, nodes: list[Node]) -> Option | None:
         payback = self.policy.payback_ns / HOUR

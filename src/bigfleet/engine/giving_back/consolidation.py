@@ -110,7 +110,8 @@ class Consolidation:
         most = max(1, math.floor(placement.closing_fraction * configured))
         self._close(weighed, allowed, most, evictions + placement.evictable * running, passed)
         most = max(1, math.floor(placement.move_fraction * configured))
-        self._move(weighed, allowed, most, recent, evictions, acquire, passed)
+        lent = max(placement.lent_least, math.floor(placement.lent_share * running))
+        self._move(weighed, allowed, most, recent, evictions, lent, acquire, passed)
         self._blocks.left[hidden] = left
         return passed
 
@@ -143,13 +144,15 @@ class Consolidation:
         most: int,
         moving: int,
         evictions: int,
+        lent: int,
         acquire: bool,
         passed: Passed,
     ) -> None:
         """The largest gain per evicted pod first, as far as evictions and moves allow (P39); a move that is the only
-        one may be larger than the share: two nodes of thirty would never become one otherwise."""
+        one may be larger than the share: two nodes of thirty would never become one otherwise. For hostages evictions
+        are lent."""
         r, w, count, placement = self._nodes.r, self._w, int(weighed.meta[CLOSED]), self._placement
-        if moving >= most or evictions <= 0 or not count:
+        if moving >= most or evictions + lent <= 0 or not count:
             return
         options = (
             self._find_rooms(weighed, allowed, weighed.closed, count)
@@ -162,10 +165,12 @@ class Consolidation:
         )  # fmt: skip
         gone: set[int] = set()
         for at in options.order[: int(options.meta[0])].tolist():
-            if moving >= most or evictions <= 0:
+            if moving >= most or evictions + lent <= 0:
                 break
             old, pods = options.old[at, : int(options.count[at])].tolist(), int(options.pods[at])
-            if pods > evictions or (moving and moving + len(old) > most) or not gone.isdisjoint(old):
+            if (moving and moving + len(old) > most) or not gone.isdisjoint(old):
+                continue
+            if pods > evictions + (lent if self._are_hostages(weighed, old) else 0):
                 continue
             new, block = -1, int(options.block[at])
             if block >= 0:
@@ -176,6 +181,14 @@ class Consolidation:
             evictions -= pods
             moving += len(old)
             passed.moves.append(Moved(tuple(r.slot[weighed.row[old]].tolist()), new))
+
+    def _are_hostages(self, weighed: Weighed, nodes: Sequence[int]) -> bool:
+        """Whether next to nothing is carried for what they cost: a few pods that hold a dear machine."""
+        carried = cost = 0.0
+        for node in nodes:
+            carried += float(weighed.ratio[node] * weighed.cost[node])
+            cost += float(weighed.cost[node])
+        return carried < self._placement.hostage_ratio * cost
 
     def _find_rooms(self, weighed: Weighed, allowed: Allowed, nodes: NDArray[np.int32], count: int) -> Options:
         options = _options(count, self._placement.move_size)
