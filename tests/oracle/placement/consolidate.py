@@ -64,6 +64,15 @@ class Option:
     def pods(self) -> int:
         return sum(node.pods for node in self.old)
 
+    @property
+    def charged(self) -> int:
+        """Pods that count against the evictions left: nobody is charged for a move to what lies idle and is paid for,
+        or to where all are interrupted."""
+        if self.offer is None:
+            return self.pods
+        head, firm = self.offer.head, all(node.unit.shape.probability == 0 for node in self.old)
+        return 0 if (head.state == IDLE and owned(head)) or (head.shape.probability > 0 and firm) else self.pods
+
 
 @dataclass
 class Outcome:
@@ -95,9 +104,10 @@ class Consolidation:
         evictable = dict(self.conditions.evictions).get(name, 0) + self.policy.evictable * running
         chosen: list[Node] = []
         for node in candidates:
-            group = self._closed_together(node, candidates)
-            if any(each in chosen for each in group) or sum(each.pods for each in group) > evictable:
+            option = self._closed_together(node, candidates)
+            if option is None or any(each in chosen for each in option.old) or 0 < option.charged > evictable:
                 continue
+            group = option.old
             if closing == 0 and not chosen:
                 limit = max(limit, len(group))
             chosen += group
@@ -106,12 +116,12 @@ class Consolidation:
         self._choose_moves(name, configured, sum(len(move.old) for move in lately), outcome, now)
         return outcome
 
-    def _closed_together(self, node: Node, candidates: list[Node]) -> list[Node]:
-        """Who has to be closed so that this one can go; nobody if it is worth staying."""
+    def _closed_together(self, node: Node, candidates: list[Node]) -> Option | None:
+        """Who has to be closed so that this one can go, and for what; nobody if it is worth staying."""
         if node.report.removable:
-            return [node]
+            return Option([node], None, node.cost, 1.0)
         best = self._other_room(node, candidates)
-        return best.old if best is not None and best.fraction > self.policy.min_saving else []
+        return best if best is not None and best.fraction > self.policy.min_saving else None
 
     def _has_pass(self, name: str, now: int) -> bool:
         cluster = self.demand.clusters[name]
@@ -225,7 +235,7 @@ class Consolidation:
             moving = lately + len(gone)
             if gone & set(old) or (moving > 0 and moving + len(old) > most):
                 continue
-            if option.pods > evictions + self._lent(name, option):
+            if 0 < option.charged > evictions + self._lent(name, option):
                 continue
             new = None
             if option.offer is not None:
@@ -234,7 +244,7 @@ class Consolidation:
                 new = option.offer.free[0]
                 new.claimant = option
             gone |= set(old)
-            evictions -= option.pods
+            evictions -= option.charged
             outcome.moves.append((old, new))
 
     def _lent(self, name: str, option: Option) -> int:
