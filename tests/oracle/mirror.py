@@ -236,10 +236,19 @@ class Trial:
                 continue
             if within is not None and dict(node.labels).get(within[0]) != within[1]:
                 continue
+            if apart_from and within is None and self._goes_beside_devices(shape, self.world.nodes[apart_from], node):
+                continue
             if self.allows(shape, node):
                 self.placed.append((node.name, shape))
                 return True
         return False
+
+    def _goes_beside_devices(self, shape: PodShape, leaves: NodeSeen, node: NodeSeen) -> bool:
+        """It asks for nothing out of the ordinary, leaves a node without devices, and this one has some."""
+        ordinary = {"cpu", "memory", "pods", "ephemeral-storage"}
+        if set(shape.requests.names()) - ordinary or _has_devices(leaves):
+            return False
+        return _has_devices(node)
 
     def place_gang(self, shapes: list[PodShape], home: str | None, apart_from: str = "") -> bool:
         same = shapes[0].profile.same
@@ -398,6 +407,11 @@ def could_go(world: World, trial: Trial, standing: list[tuple[str, PodSeen]], no
             if not trying.place_gang(mine, home, apart_from=node.name):
                 return False
     return True
+
+
+def _has_devices(node: NodeSeen) -> bool:
+    ordinary = {"cpu", "memory", "pods", "ephemeral-storage"}
+    return any(name not in ordinary and not name.startswith("hugepages-") for name in node.allocatable.names())
 
 
 def is_picky(shape: PodShape) -> bool:

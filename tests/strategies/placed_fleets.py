@@ -354,6 +354,9 @@ class _PlacedWorld(_World):
             gangs_awake=random.Random(dice.getstate()[1][0]).choice((0, 1, 32)),
             reopen_ratio=random.Random(dice.getstate()[1][1]).choice((0.0, 0.8, 1.0)),
             evictable=random.Random(dice.getstate()[1][2]).choice((0.0, 0.3, *[1.0] * 6)),
+            hostage_ratio=random.Random(dice.getstate()[1][4]).choice((0.05, 0.3, 0.6)),
+            lent_least=random.Random(dice.getstate()[1][5]).choice((0, 1, 4)),
+            lent_share=random.Random(dice.getstate()[1][6]).choice((0.0, 0.005, 0.2)),
         )
 
     def _placed_conditions(self, conditions: Conditions) -> Conditions:
@@ -385,8 +388,15 @@ class _PlacedWorld(_World):
             backoffs=tuple(backoffs),
             rests=tuple(rests),
             moves=tuple(moves),
-            evictions=tuple((name, dice.choice((0, 1, 60, 60))) for name in self.clusters if dice.random() < 0.8),
+            evictions=self._some_borrowed(
+                tuple((name, dice.choice((0, 1, 60, 60))) for name in self.clusters if dice.random() < 0.8)
+            ),
         )
+
+    def _some_borrowed(self, evictions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        """Drawn aside, as above."""
+        aside = random.Random(self.dice.getstate()[1][7])
+        return tuple((name, pods if aside.random() < 0.8 else aside.choice((-1, -3))) for name, pods in evictions)
 
 
 class _RackWorld(_PlacedWorld):

@@ -93,7 +93,8 @@ def _closed_each_for_itself() -> Any:
     sound = consolidate.Consolidation._closed_together
 
     def together(self: Any, node: Any, candidates: Any) -> Any:
-        return [node] if sound(self, node, candidates) else []
+        option = sound(self, node, candidates)
+        return option and replace(option, old=[node])
 
     return _patched((consolidate.Consolidation, "_closed_together", together))
 

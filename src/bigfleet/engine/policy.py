@@ -124,6 +124,9 @@ class Placement:
     closing_fraction: float = 0.15
     closing_ns: int = 20 * MINUTE
     evictable: float = 1.0
+    hostage_ratio: float = 0.05
+    lent_least: int = 0
+    lent_share: float = 0.0
     payback_ns: int = 60 * MINUTE
     move_size: int = 6
     move_fraction: float = 0.05
@@ -135,7 +138,7 @@ class Placement:
             if getattr(self, name) <= 0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be greater than 0")
         shares = ("within", "paid_ratio", "reopen_ratio", "candidate_ratio", "min_saving", "closing_fraction")
-        for name in (*shares, "move_fraction", "evictable"):
+        for name in (*shares, "move_fraction", "evictable", "hostage_ratio", "lent_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy placement.{name} is {getattr(self, name)}; it must be within 0 and 1")
         object.__setattr__(self, "boot_by_provider", MappingProxyType(dict(self.boot_by_provider)))

@@ -64,6 +64,15 @@ class Option:
     def pods(self) -> int:
         return sum(node.pods for node in self.old)
 
+    @property
+    def charged(self) -> int:
+        """Pods that count against the evictions left: nobody is charged for a move to what lies idle and is paid for,
+        or to where all are interrupted."""
+        if self.offer is None:
+            return self.pods
+        head, firm = self.offer.head, all(node.unit.shape.probability == 0 for node in self.old)
+        return 0 if (head.state == IDLE and owned(head)) or (head.shape.probability > 0 and firm) else self.pods
+
 
 @dataclass
 class Outcome:
@@ -95,9 +104,10 @@ class Consolidation:
         evictable = dict(self.conditions.evictions).get(name, 0) + self.policy.evictable * running
         chosen: list[Node] = []
         for node in candidates:
-            group = self._closed_together(node, candidates)
-            if any(each in chosen for each in group) or sum(each.pods for each in group) > evictable:
+            option = self._closed_together(node, candidates)
+            if option is None or any(each in chosen for each in option.old) or 0 < option.charged > evictable:
                 continue
+            group = option.old
             if closing == 0 and not chosen:
                 limit = max(limit, len(group))
             chosen += group
@@ -106,12 +116,12 @@ class Consolidation:
         self._choose_moves(name, configured, sum(len(move.old) for move in lately), outcome, now)
         return outcome
 
-    def _closed_together(self, node: Node, candidates: list[Node]) -> list[Node]:
-        """Who has to be closed so that this one can go; nobody if it is worth staying."""
+    def _closed_together(self, node: Node, candidates: list[Node]) -> Option | None:
+        """Who has to be closed so that this one can go, and for what; nobody if it is worth staying."""
         if node.report.removable:
-            return [node]
+            return Option([node], None, node.cost, 1.0)
         best = self._other_room(node, candidates)
-        return best.old if best is not None and best.fraction > self.policy.min_saving else []
+        return best if best is not None and best.fraction > self.policy.min_saving else None
 
     def _has_pass(self, name: str, now: int) -> bool:
         cluster = self.demand.clusters[name]
@@ -223,7 +233,9 @@ class Consolidation:
         for option in options:
             old = [node.unit for node in option.old]
             moving = lately + len(gone)
-            if gone & set(old) or option.pods > evictions or (moving > 0 and moving + len(old) > most):
+            if gone & set(old) or (moving > 0 and moving + len(old) > most):
+                continue
+            if 0 < option.charged > evictions + self._lent(name, option):
                 continue
             new = None
             if option.offer is not None:
@@ -232,8 +244,19 @@ class Consolidation:
                 new = option.offer.free[0]
                 new.claimant = option
             gone |= set(old)
-            evictions -= option.pods
+            evictions -= option.charged
             outcome.moves.append((old, new))
+
+    def _lent(self, name: str, option: Option) -> int:
+        """What may be borrowed for pods that hold machines of many times their worth."""
+        carried = cost = 0.0
+        for node in option.old:
+            carried += node.ratio * node.cost
+            cost += node.cost
+        if not carried < self.policy.hostage_ratio * cost:
+            return 0
+        running = sum(row.units.running for row in self.demand.clusters[name].rows.values() if row.units)
+        return max(self.policy.lent_least, math.floor(self.policy.lent_share * running))
 
     def _option(self, node: Node, nodes: list[Node]) -> Option | None:
         payback = self.policy.payback_ns / HOUR

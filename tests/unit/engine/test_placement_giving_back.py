@@ -667,3 +667,45 @@ def test_an_owned_machine_is_freed_where_others_buy_and_only_for_room_that_is_th
     assert freed() == [], "nobody pays for a machine that it could stand in for"
     assert freed(bought, idle("spare", **own)) == [], "another like it lies idle"
     assert freed(bought, cheap, removable=False) == [], "what is paid for gives way to nothing that is bought"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("price", "evictions", "moves"),
+    [
+        (30.0, 0, ["n"]),  # one pod of a few cents holds it, and nobody has earned an eviction
+        (30.0, -3, ["n"]),  # the last one that is lent
+        (30.0, -4, []),  # all is lent
+        (0.9, 0, []),  # it carries more than a twentieth of what it costs
+        (0.9, 1, ["n"]),
+    ],
+)
+def test_a_pod_that_holds_a_dear_machine_does_not_wait_for_others_to_grow_old(
+    make: Any, price: float, evictions: int, moves: list[str]
+) -> None:
+    row = pods("c", 2, running=2, cpu=1, mem=4)
+    usual = bound("other", "c", **FACTS)
+    dear = bound("n", "c", **{**FACTS, "price": price})
+    shown = closed_for_long(row, "n", cpu=1, mem=4, removable=True)
+    steps = Steps(make, consolidate=True, settle_ns=0, lent_least=4)
+    result = steps([usual, dear], rows=[row], nodes=[shown], evictions=(("c", evictions),))
+    assert did(result, R) == moves
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("new", "old", "moves"),
+    [
+        (slot("s", capacity=SPOT, cpu=8, mem=32, price=0.1, risk=0.05), {}, ["s"]),  # spot is back
+        (slot("s", capacity=SPOT, cpu=8, mem=32, price=0.1, risk=0.05), {"risk": 0.05}, []),
+        (slot("s", capacity=ON_DEMAND, cpu=8, mem=32, price=0.1), {}, []),
+        (idle("s", capacity=RESERVED, cpu=8, mem=32, price=0.3), {}, ["s"]),  # one of its own became free
+    ],
+)
+def test_a_change_of_market_is_charged_to_nobody(make: Any, new: Any, old: dict[str, Any], moves: list[str]) -> None:
+    """Seven pods on one node, and not one eviction was earned."""
+    row = pods("c", 7, running=7, cpu=1, mem=4)
+    shown = closed_for_long(row, "n", cpu=7, mem=28, pods=7)
+    steps = Steps(make, consolidate=True, settle_ns=0, evictable=0.0)
+    result = steps(bound("n", "c", **{**FACTS, **old}), new, rows=[row], nodes=[shown])
+    assert [action.machine for action in result.actions] == moves

@@ -110,7 +110,8 @@ class Consolidation:
         most = max(1, math.floor(placement.closing_fraction * configured))
         self._close(weighed, allowed, most, evictions + placement.evictable * running, passed)
         most = max(1, math.floor(placement.move_fraction * configured))
-        self._move(weighed, allowed, most, recent, evictions, acquire, passed)
+        lent = max(placement.lent_least, math.floor(placement.lent_share * running))
+        self._move(weighed, allowed, most, recent, evictions, lent, acquire, passed)
         self._blocks.left[hidden] = left
         return passed
 
@@ -121,19 +122,28 @@ class Consolidation:
         options = self._find_rooms(weighed, allowed, weighed.open, count)
         chosen: dict[int, None] = {}
         for at, node in enumerate(weighed.open[:count].tolist()):
-            group = options.old[at, : int(options.count[at])].tolist()
+            group, block = options.old[at, : int(options.count[at])].tolist(), int(options.block[at])
             if r.flags[weighed.row[node]] & REMOVABLE:
-                group = [node]
-            elif options.block[at] < 0 or not options.fraction[at] > self._placement.min_saving:
+                group, block = [node], -1
+            elif block < 0 or not options.fraction[at] > self._placement.min_saving:
                 continue
-            if chosen.keys().isdisjoint(group) and self._pods_of(weighed, group) <= evictable:
+            charged = self._charged(weighed, group, block)
+            if chosen.keys().isdisjoint(group) and (not charged or charged <= evictable):
                 if not closing and not chosen:
                     most = max(most, len(group))
                 chosen.update(dict.fromkeys(group))
         passed.closes.extend(r.slot[weighed.row[list(chosen)[: max(0, most - closing)]]].tolist())
 
-    def _pods_of(self, weighed: Weighed, nodes: Sequence[int]) -> int:
-        rows = weighed.row[nodes]
+    def _charged(self, weighed: Weighed, nodes: Sequence[int], block: int) -> int:
+        """Pods of a move that count as evicted: none where the market changes. To one that lies idle and is paid for;
+        and from what is not interrupted to what is, for whoever may stand there is interrupted at times anyway."""
+        rows, k = weighed.row[nodes], self._w.k
+        if block >= 0 and self._blocks.unpaid[block] != 0:
+            return 0
+        if block >= 0 and k.risk[self._blocks.cls[block]] > 0.0:
+            classes = self._w.cells.cls[self._fleet.v.cell[self._nodes.r.slot[rows]]]
+            if not (k.risk[classes] > 0.0).any():
+                return 0
         return len(nodes) if self._pods < 0 else int(np.maximum(1, self._nodes.r.used[rows, self._pods]).sum())
 
     def _move(
@@ -143,13 +153,15 @@ class Consolidation:
         most: int,
         moving: int,
         evictions: int,
+        lent: int,
         acquire: bool,
         passed: Passed,
     ) -> None:
         """The largest gain per evicted pod first, as far as evictions and moves allow (P39); a move that is the only
-        one may be larger than the share: two nodes of thirty would never become one otherwise."""
+        one may be larger than the share: two nodes of thirty would never become one otherwise. For hostages evictions
+        are lent."""
         r, w, count, placement = self._nodes.r, self._w, int(weighed.meta[CLOSED]), self._placement
-        if moving >= most or evictions <= 0 or not count:
+        if moving >= most or not count:
             return
         options = (
             self._find_rooms(weighed, allowed, weighed.closed, count)
@@ -162,20 +174,31 @@ class Consolidation:
         )  # fmt: skip
         gone: set[int] = set()
         for at in options.order[: int(options.meta[0])].tolist():
-            if moving >= most or evictions <= 0:
+            if moving >= most:
                 break
-            old, pods = options.old[at, : int(options.count[at])].tolist(), int(options.pods[at])
-            if pods > evictions or (moving and moving + len(old) > most) or not gone.isdisjoint(old):
+            old, block = options.old[at, : int(options.count[at])].tolist(), int(options.block[at])
+            if (moving and moving + len(old) > most) or not gone.isdisjoint(old):
                 continue
-            new, block = -1, int(options.block[at])
+            charged = self._charged(weighed, old, block)
+            if charged and charged > evictions + (lent if self._are_hostages(weighed, old) else 0):
+                continue
+            new = -1
             if block >= 0:
                 new = self._take(block)
                 if new < 0:
                     continue
             gone.update(old)
-            evictions -= pods
+            evictions -= charged
             moving += len(old)
             passed.moves.append(Moved(tuple(r.slot[weighed.row[old]].tolist()), new))
+
+    def _are_hostages(self, weighed: Weighed, nodes: Sequence[int]) -> bool:
+        """Whether next to nothing is carried for what they cost: a few pods that hold a dear machine."""
+        carried = cost = 0.0
+        for node in nodes:
+            carried += float(weighed.ratio[node] * weighed.cost[node])
+            cost += float(weighed.cost[node])
+        return carried < self._placement.hostage_ratio * cost
 
     def _find_rooms(self, weighed: Weighed, allowed: Allowed, nodes: NDArray[np.int32], count: int) -> Options:
         options = _options(count, self._placement.move_size)

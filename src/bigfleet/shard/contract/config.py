@@ -17,6 +17,8 @@ from bigfleet.model.machine import CallKind
 from bigfleet.refusal import MISTAKE, RefusalError
 
 T = TypeVar("T")
+# Evictions any cluster may borrow for a few pods that hold a dear machine, unless pods earn none.
+LENT = 4
 
 
 class ConfigError(RefusalError, ValueError):
@@ -288,6 +290,8 @@ class ShardConfig:
                 closing_ns=self.consolidate_closing,
                 # What its pods and three generations after them will earn: less, and short jobs would never be closed.
                 evictable=min(1.0, 4 * self.eviction_rate),
+                lent_least=LENT if self.eviction_rate > 0 else 0,
+                lent_share=min(1.0, self.eviction_rate / 9),
                 payback_ns=self.consolidate_payback,
                 min_saving=self.consolidate_saving,
                 closing_fraction=self.consolidate_closing_fraction,

@@ -442,6 +442,16 @@ def test_a_pod_bound_before_the_scheduler_knew_opens_the_node_again() -> None:
 # ------------------------------------------------------------------------------------------------------------- reports
 
 
+def test_pods_that_need_no_device_are_not_sent_beside_devices() -> None:
+    """A dear node would be kept for them; but where they stand beside devices already, others of the kind will do."""
+    gpus = Resources.parse({"cpu": "64", "nvidia.com/gpu": "8"}, round_up=False)
+    dear = replace(node("gpu"), allocatable=gpus)
+    mirror = looked(node("n-1", cpu=2000), dear, pods(1, shape(), "n-1"))
+    assert not report(mirror, "m-n-1").removable
+    mirror = looked(replace(dear, name="gpu-2", machine="m-gpu-2"), dear, pods(1, shape(), "gpu"))
+    assert report(mirror, "m-gpu").removable
+
+
 def test_a_node_is_removable_when_its_pods_have_room_elsewhere_together() -> None:
     mirror = looked(node("n-1"), node("n-2"), pods(2, shape(), "n-1"), pods(2, shape(), "n-2", first=5))
     assert report(mirror, "m-n-1").removable and report(mirror, "m-n-2").removable

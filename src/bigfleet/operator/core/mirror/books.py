@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from bigfleet.model.names import HOSTNAME_LABEL
+from bigfleet.model.resources import is_device
 from bigfleet.operator.core.mirror import facts as f
 from bigfleet.operator.core.mirror.budgets import Budgets
 from bigfleet.operator.core.mirror.filters import COMMON, NODE_NAME, NodeFilter
@@ -322,7 +323,7 @@ class Books:
         if made is None:
             if len(self._classes) >= _CLASSES_KEPT:
                 self._new_node_keys()
-            made = self._classes[name] = NodeClass(dict(labels), seen.taints)
+            made = self._classes[name] = NodeClass(dict(labels), seen.taints, any(map(is_device, devices)))
         return made
 
     def _widen(self) -> None:

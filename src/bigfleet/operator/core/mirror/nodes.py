@@ -45,13 +45,14 @@ class Dimensions:
 
 
 class NodeClass:
-    """Nodes that every filter judges alike: the labels filters name, and the taints."""
+    """Nodes that every filter judges alike: the labels filters name, the taints, and whether there are devices."""
 
-    __slots__ = ("labels", "taints")
+    __slots__ = ("devices", "labels", "taints")
 
-    def __init__(self, labels: dict[str, str], taints: tuple[object, ...]) -> None:
+    def __init__(self, labels: dict[str, str], taints: tuple[object, ...], devices: bool) -> None:
         self.labels = labels
         self.taints = taints
+        self.devices = devices
 
 
 class Node:

@@ -129,7 +129,8 @@ class Placing:
         return fit.most
 
     def place(self, kind: Kind, count: int, *, apart_from: Node | None = None) -> int:
-        """Put up to so many pods somewhere; how many found room."""
+        """Put up to so many pods somewhere; how many found room. Those that leave a node `apart_from` which has no
+        devices, and ask for none, are not put beside devices: a dear node would be kept for them."""
         if kind.settles:
             return self._sweep(kind, count, apart_from)
         placed = 0
@@ -200,9 +201,10 @@ class Placing:
         fit = kind.fit
         walk = fit.filter.walk if self._trying and fit.stamp == self._order.stamp else self._advance(fit)
         need, left = fit.need, count
+        plain = apart_from is not None and not apart_from.cls.devices and not fit.filter.devices
         for place in range(fit.cursor, len(walk)):
             node = walk[place]
-            if not node.open or node is apart_from:
+            if not node.open or node is apart_from or (plain and node.cls.devices):
                 continue
             room = node.room(need)
             if room:

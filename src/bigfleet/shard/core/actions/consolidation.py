@@ -110,7 +110,8 @@ class Consolidation:
         before, after = self._costs(old, new)
         pods = sum(self._pods(key) for key in old)
         self.moves.begin(action.cluster, old, "" if new is None else new.key, before - after)
-        self._placement.evictions.spend(action.cluster, pods)
+        if not self._changes_market(old, new):
+            self._placement.evictions.spend(action.cluster, pods)
         self._state.turn.count(EVICTIONS, amount=pods)
         who = "1 pod moves" if pods == 1 else f"{pods} pods move"
         words = f"saves ${before - after:.3f}/h: ${after:.3f}/h instead of ${before:.3f}/h, {who}"
@@ -172,8 +173,15 @@ class Consolidation:
                 before += record.shape.price + _expected(record.shape.probability, dollars)
         if new is None:
             return before, 0.0
-        paid = new.state == IDLE and new.shape.capacity_type in _OWNED
-        return before, (0.0 if paid else new.shape.price) + _expected(new.shape.probability, risk)
+        return before, (0.0 if _is_paid_for(new) else new.shape.price) + _expected(new.shape.probability, risk)
+
+    def _changes_market(self, old: tuple[str, ...], new: Record | None) -> bool:
+        """Moves that are charged to nobody (`docs/engine.md`, P39): to what lies idle and is paid for, and from what is
+        not interrupted to what is."""
+        if new is None or _is_paid_for(new):
+            return new is not None
+        records = (self._state.fleet.machines.get(key) for key in old)
+        return new.shape.probability > 0 and all(each is None or each.shape.probability == 0 for each in records)
 
     def _pods(self, key: str) -> int:
         report = self._placement.reports.on(key)
@@ -182,6 +190,10 @@ class Consolidation:
     def _prints(self, key: str) -> tuple[str, ...]:
         report = self._placement.reports.on(key)
         return () if report is None else report.profiles
+
+
+def _is_paid_for(machine: Record) -> bool:
+    return machine.state == IDLE and machine.shape.capacity_type in _OWNED
 
 
 def _expected(probability: float, dollars: float) -> float:

@@ -46,8 +46,9 @@ class Evictions:
             self._state.turn.erase(Table.EVICTIONS, cluster)
 
     def allowed(self) -> tuple[tuple[str, int], ...]:
-        """(Cluster, pods that may be evicted now), where that is any."""
-        return tuple((cluster, int(tokens)) for cluster, tokens in sorted(self._tokens.items()) if tokens >= 1)
+        """(Cluster, pods that may be evicted now), where that is any; below 0 what was borrowed for hostages (P39)."""
+        whole = ((cluster, math.floor(tokens)) for cluster, tokens in sorted(self._tokens.items()))
+        return tuple((cluster, pods) for cluster, pods in whole if pods)
 
     def _keep(self, cluster: str, tokens: float) -> None:
         if tokens != self._tokens.get(cluster):
