@@ -49,6 +49,7 @@ class PlacementRules(NamedTuple):
     reopen_ratio: float
     risk_limit: float
     second_pass_from: int
+    refills: int
 
 
 @view
@@ -176,11 +177,15 @@ class Backoffs(View):
 
 @view
 class Scratch(View):
-    """Room for candidates, one fill, one turn's domains with their first blocks, and what undoing a trial takes."""
+    """Room for candidates, one fill and who may ride in it, one turn's domains with their first blocks, and what
+    undoing a trial takes."""
 
     lot: I4
     block: I4
     portion: I4
+    rider: I4
+    able: I4
+    behind: I4
     units: I8
     left: I8M
     count: I8
