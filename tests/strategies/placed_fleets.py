@@ -485,6 +485,10 @@ class _DeviceWorld(_PlacedWorld):
         return CountedLine(replace(row, min_unit=unit, aggregate=whole), count, 0, count, (), dice.choice(TOKENS[1:]))
 
     def _placement(self) -> Placement:
+        dice = self.dice
         return replace(
-            super()._placement(), riders=self.dice.choice((1, 2, 16, 16)), refills=self.dice.choice((1, 2, 16))
+            super()._placement(),
+            riders=dice.choice((1, 2, 16, 16)),
+            refills=dice.choice((1, 2, 16)),
+            refilled=dice.choice((0, 1, 256, 256)),
         )

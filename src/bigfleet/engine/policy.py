@@ -104,6 +104,7 @@ class Placement:
     open_remainders: int = 64
     riders: int = 64
     refills: int = 16
+    refilled: int = 256
     within: float = 0.0
     paid_ratio: float = 0.5
     reopen_ratio: float = 0.8

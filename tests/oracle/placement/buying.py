@@ -113,6 +113,7 @@ class Buying:
         self.empty = _grouped(PAID_EMPTY, empty, True)
         self.purchases: list[Purchase] = []
         self.spent = 0.0
+        self.refilled = 0
         self.scarce: set[Offer] = set()
 
     def begin(self) -> None:
@@ -149,15 +150,18 @@ class Buying:
             fill = self._best(need, portion, riders, where)
             if fill is None:
                 return
-            if riders and fill.offer.tier == BUY and fill.offer not in self.scarce:
+            if riders and self._may_be_filled_anew(portion, fill.offer):
+                self.refilled += 1
                 fill = self._filled_anew(need, portion, fill)
             self._buy(need, fill, once=False)
 
+    def _may_be_filled_anew(self, portion: Portion, offer: Offer) -> bool:
+        bought = offer.tier == BUY and offer not in self.scarce and is_for_devices(portion, offer.head)
+        return bought and self.refilled < self.policy.refilled
+
     def _filled_anew(self, need: Need, portion: Portion, chosen: Fill) -> Fill:
-        """Of a machine with devices: the best fill, whoever of those that fit comes first and second."""
+        """The best fill, whoever of those that fit comes first and second."""
         head, most = chosen.offer.head, chosen.carried[0][2]
-        if not is_for_devices(portion, head):
-            return chosen
         first = self.policy.refills
         listed = [
             (rider, rider.parts[0])

@@ -24,6 +24,7 @@ from bigfleet.engine.counted.book import (
     PATIENT,
     PROMISED,
     PURCHASES,
+    REFILLED,
     REMAINDER,
     REOPEN,
     REOPENED,
@@ -327,7 +328,7 @@ def buy(
         return False
     tokens = b.meta[TOKENS]
     tier = b.blocks.tier[block]
-    fill_best(w, b, rules, t, q, block, riders, most)
+    refilled = fill_best(w, b, rules, t, q, block, riders, most)
     token = b.meta[FILL_TOKEN]
     filled = b.meta[FILLED]
     times = unclaimed(w, b, block)
@@ -341,6 +342,7 @@ def buy(
         return False
     cls = b.blocks.cls[block]
     cluster = b.t.cluster[t]
+    b.meta[REFILLED] += refilled
     source = AWAITING if tier == PAID_DRAINING or tier == PAID_EMPTY else ACQUIRED
     for i in range(filled):
         portion = b.s.portion[i]

@@ -11,6 +11,7 @@ from bigfleet.engine.counted.book import (
     BUY,
     FILL_TOKEN,
     FILLED,
+    REFILLED,
     REOPEN,
     RISK,
     TOKENS,
@@ -121,20 +122,21 @@ def per_dollar(cost: float, value: float) -> float:
 
 
 @inner
-def fill_best(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, riders: bool, most: int) -> None:
+def fill_best(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, riders: bool, most: int) -> bool:
     """Fills one machine of the block that was chosen; one with devices that is to be bought: as well as it can (P23).
 
     What is full of devices has nothing to give away, so which of those that wait go together decides how many such
-    machines it takes. (Machines without devices would become fewer and larger by it, and empty later.)
+    machines it takes. (Machines without devices would become fewer and larger by it, and empty later.) Says whether it
+    was such a one.
     """
     tokens = b.meta[TOKENS]
     fill(w, b, rules, t, q, block, riders, most)
     cls = b.blocks.cls[block]
     if not riders or b.blocks.tier[block] != BUY or b.blocks.scarce[block] != 0 or is_for_devices(b, cls, q) == 0:
-        return
-    listed = _list_riders(w, b, rules, t, q, cls) if rules.refills > 0 else 0
-    if listed == 0:
-        return
+        return False
+    if b.meta[REFILLED] >= rules.refilled:
+        return False
+    listed = _list_riders(w, b, rules, t, q, cls)
     at_hand = b.s.units[0]
     best = _score(w, b, cls)
     count, first, second = at_hand, -1, -1
@@ -159,6 +161,7 @@ def fill_best(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: i
         able = _find_able(w, b, t, q, cls, count, listed)
         b.meta[TOKENS] = tokens
         _fill_in_order(w, b, t, q, cls, count, first, second, able)
+    return True
 
 
 @inner

@@ -49,6 +49,7 @@ class CountedStep:
         self.rules = PlacementRules(
             now, placement.open_remainders, placement.riders, placement.within, placement.paid_ratio,
             placement.reopen_ratio, placement.risk_limit, placement.second_pass_from, placement.refills,
+            placement.refilled,
         )  # fmt: skip
         self.book: Book
         self.portions = lacking.portions
