@@ -35,6 +35,8 @@ class JudgedCluster:
         self._world, self._place, self._at = world, place, at
         self._tolerant = (world.may_run & world.kinds.spot).any(1)
         self._kinds: dict[tuple[int, bool], PodKind] = {}
+        # Pods of an object on a node, in the order in which they came: it is not always the oldest that ends.
+        self._standing: dict[tuple[str, str], list[int]] = {}
         self._made = 0
         self._changed: tuple[set[str], set[str]] = (set(), set())
 
@@ -51,12 +53,17 @@ class JudgedCluster:
         podset.bound_count += 1
         podset.bound[node] = podset.bound.get(node, 0) + 1
         node.pods[podset] = node.pods.get(podset, 0) + 1
+        self._standing.setdefault((podset.name, node.id), []).append(pod)
         self._changed[0].add(podset.name)
 
     def unbound(self, pod: int, row: int) -> None:
         podset, node = self._podset(pod), self.nodes[self._machines[row]]
         podset.bound_count -= 1
-        podset.ended[node.id] = podset.ended.get(node.id, 0) + 1
+        standing = self._standing[podset.name, node.id]
+        podset.ended.setdefault(node.id, []).append(standing.index(pod))
+        standing.remove(pod)
+        if not standing:
+            del self._standing[podset.name, node.id]
         for holder, key in ((node.pods, podset), (podset.bound, node)):
             holder[key] -= 1  # type: ignore[index]
             if not holder[key]:  # type: ignore[index]

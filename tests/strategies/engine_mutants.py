@@ -17,7 +17,7 @@ from unittest import mock
 
 from numba.core import config
 
-from bigfleet.engine.counted import buying, lots, supply, worth
+from bigfleet.engine.counted import buying, filling, lots, supply, worth
 from bigfleet.engine.demand import rollups
 from bigfleet.engine.giving_back import giving, other_room, weighing
 from bigfleet.engine.nodes import reports
@@ -43,7 +43,7 @@ class Edit(NamedTuple):
 MUTANTS: dict[str, tuple[Edit, ...]] = {
     "riders before precedence": (
         Edit(
-            buying,
+            filling,
             "fill",
             "        at = b.t.next[t]\n",
             "        at = b.t.next[b.t.next[t]] if b.t.next[t] >= 0 else -1\n",
@@ -55,9 +55,9 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "coming without deadline": (
         Edit(supply, "find_coming", "b.slots.deadline[slot] != 0 and now >= b.slots.deadline[slot]", "False"),
     ),
-    "price instead of value": (Edit(buying, "_choose", "_times(1.0 - rules.within, best)", "-1.0"),),
+    "price instead of value": (Edit(buying, "_choose", "times(1.0 - rules.within, best)", "-1.0"),),
     "penalty not summed": (
-        Edit(buying, "fill", "_times(w.k.risk[cls], dollars)", "_times(w.k.risk[cls], b.t.dollars[t])"),
+        Edit(filling, "fill", "times(w.k.risk[cls], dollars)", "times(w.k.risk[cls], b.t.dollars[t])"),
     ),
     "closing nodes counted as room": (
         Edit(

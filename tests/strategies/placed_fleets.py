@@ -21,9 +21,11 @@ from tests.strategies.builders import (
     CONFIGURED,
     CONFIGURING,
     DRAINING,
+    GPU,
     RACK,
     RESERVED,
     SECOND,
+    SPECULATIVE,
     MachineLine,
     NeedLine,
     batch,
@@ -109,7 +111,8 @@ class PlacedStep:
 
 def play_placed(seed: int, size: Size, oracle: Any) -> Iterator[tuple[PlacedStep, OracleResult]]:
     """Step inputs and what the oracle made of them; later inputs follow from what it decided."""
-    world = (_RackWorld if seed // 16 % 4 == 3 else _PlacedWorld)(random.Random(seed), size)
+    kind = _RackWorld if seed // 16 % 4 == 3 else _DeviceWorld if seed // 16 % 16 == 6 else _PlacedWorld
+    world = kind(random.Random(seed), size)
     result: OracleResult | None = None
     for _ in range(world.dice.randint(1, size.steps)):
         inputs = world.next_placed(result)
@@ -352,6 +355,7 @@ class _PlacedWorld(_World):
             move_window_ns=dice.choice((0, 300)) * SECOND,
             # Drawn aside: the fleets that tell mutants apart stay as they are.
             gangs_awake=random.Random(dice.getstate()[1][0]).choice((0, 1, 32)),
+            refills=random.Random(dice.getstate()[1][3]).choice((0, 1, 16, 16)),
             reopen_ratio=random.Random(dice.getstate()[1][1]).choice((0.0, 0.8, 1.0)),
             evictable=random.Random(dice.getstate()[1][2]).choice((0.0, 0.3, *[1.0] * 6)),
             hostage_ratio=random.Random(dice.getstate()[1][4]).choice((0.05, 0.3, 0.6)),
@@ -459,3 +463,42 @@ class _RackWorld(_PlacedWorld):
 
     def _policy(self) -> Policy:
         return super()._policy().with_(park_after_cycles=1, max_actions_per_step=0)
+
+
+class _DeviceWorld(_PlacedWorld):
+    """One cluster whose rows ask for a few devices each, and machines with eight of them to be bought: who goes
+    together on a machine would hardly ever be asked otherwise."""
+
+    def __init__(self, dice: random.Random, size: Size) -> None:
+        super().__init__(dice, size)
+        self.mood, self.closed = SHOPPING, 0.0
+        self._go_shopping()
+        self.shapes = [
+            replace(
+                shape,
+                labels=(),
+                probability=dice.choice((0.0, 0.0, 0.02)),
+                allocatable=Resources({"cpu": dice.choice((16000, 32000)), "memory": 64 * GIB, GPU: 8}),
+            )
+            for shape in self.shapes[:2]
+        ]
+
+    def _machine(self, id: str) -> MachineLine:
+        line = super()._machine(id)
+        return replace(line, state=SPECULATIVE, cluster="", stamp=None) if self.dice.random() < 0.8 else line
+
+    def _line(self, row: NeedLine) -> CountedLine | None:
+        dice = self.dice
+        unit = {"cpu": dice.choice((1000, 2000, 4000, 6000)), "memory": GIB, GPU: dice.choice((1, 1, 2, 3, 4, 5, 6))}
+        count = dice.choice((1, 1, 2, 3))
+        whole = {name: amount * count for name, amount in unit.items()}
+        return CountedLine(replace(row, min_unit=unit, aggregate=whole), count, 0, count, (), dice.choice(TOKENS[1:]))
+
+    def _placement(self) -> Placement:
+        dice = self.dice
+        return replace(
+            super()._placement(),
+            riders=dice.choice((1, 2, 16, 16)),
+            refills=dice.choice((1, 2, 16)),
+            refilled=dice.choice((0, 1, 256, 256)),
+        )

@@ -40,7 +40,7 @@ def _patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 def _riders_before_precedence() -> Any:
     sound = buying.Buying._riders
-    return _patched((buying.Buying, "_riders", lambda self, need: list(reversed(sound(self, need)))))
+    return _patched((buying.Buying, "_riders", lambda self, need, reach=1: list(reversed(sound(self, need, reach)))))
 
 
 def _remainders_forgotten() -> Any:
@@ -173,6 +173,10 @@ def _gang_rests_though_machines_came() -> Any:
     return _patched((step, "classes_with_more", lambda *_: []))
 
 
+def _devices_filled_as_they_come() -> Any:
+    return _patched((buying.Buying, "_filled_anew", lambda self, need, portion, chosen: chosen))
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "riders before precedence": _riders_before_precedence,
     "remainders forgotten": _remainders_forgotten,
@@ -191,6 +195,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "devices wait their turn": _devices_wait_their_turn,
     "gang evicts the first rack": _gang_evicts_the_first_rack,
     "gang rests though machines came": _gang_rests_though_machines_came,
+    "devices filled as they come": _devices_filled_as_they_come,
 }
 
 

@@ -109,7 +109,7 @@ class PlacingOperator(Operator):
                     if machine in self.nodes:
                         self.nodes[machine].draining = True
                     for pod in self.on(machine):
-                        pod.node = ""
+                        pod.node, pod.old = "", False  # what takes its place is another pod
             case ev.ReclaimCancel():
                 for machine, instruction in self.draining.items():
                     if instruction == frame.instruction_id and machine in self.nodes:
@@ -128,7 +128,7 @@ class PlacingOperator(Operator):
     def _gone(self, machine: str) -> None:
         if self.nodes.pop(machine, None) is not None:
             for pod in self.on(machine):
-                pod.node = ""
+                pod.node, pod.old = "", False  # what takes its place is another pod
 
     def _free(self, machine: str) -> int:
         shape = self.world.provider.units[machine].shape

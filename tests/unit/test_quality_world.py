@@ -277,6 +277,17 @@ def test_without_a_budget_the_fleet_evicts_nobody() -> None:
     assert (outcome.evicted, outcome.evicted_young, outcome.reclamation) == (0, 0, 0)
 
 
+def test_who_becomes_old_is_told_of_whoever_ends_beside_him() -> None:
+    """Eight short pods stand one after the other beside a long one of their kind; had the oldest of them ended each
+    time, as a cluster that only counts them would say, nine would have become old."""
+    short = [{"arrive": 600.0 * number, "work": 700.0, "request": (500, 512, 0)} for number in range(8)]
+    world = world_of(trace_of({"work": 2 * HOUR, "request": (500, 512, 0)}, *short, horizon=2 * HOUR - 60))
+    fleet = Fleet(world, eviction_rate=1.0, consolidate=False)
+    world.run(fleet)
+    [site] = fleet._sites
+    assert site.host.core.placement.evictions.allowed() == (("c0", 1),)
+
+
 def test_the_fleet_never_evicts_what_is_pinned() -> None:
     pods = [{"reclamation": math.inf, "work": 2 * HOUR, "request": (500, 512, 0)}] * 3
     world = world_of(trace_of(*pods, *[{"work": 400.0, "request": (4000, 4096, 0)}] * 9, horizon=3 * HOUR))

@@ -103,6 +103,8 @@ class Placement:
     mode_hold_ns: int = 10 * MINUTE
     open_remainders: int = 64
     riders: int = 64
+    refills: int = 16
+    refilled: int = 256
     within: float = 0.0
     paid_ratio: float = 0.5
     reopen_ratio: float = 0.8

@@ -113,6 +113,7 @@ class Buying:
         self.empty = _grouped(PAID_EMPTY, empty, True)
         self.purchases: list[Purchase] = []
         self.spent = 0.0
+        self.refilled = 0
         self.scarce: set[Offer] = set()
 
     def begin(self) -> None:
@@ -149,7 +150,52 @@ class Buying:
             fill = self._best(need, portion, riders, where)
             if fill is None:
                 return
+            if riders and self._may_be_filled_anew(portion, fill.offer):
+                self.refilled += 1
+                fill = self._filled_anew(need, portion, fill)
             self._buy(need, fill, once=False)
+
+    def _may_be_filled_anew(self, portion: Portion, offer: Offer) -> bool:
+        bought = offer.tier == BUY and offer not in self.scarce and is_for_devices(portion, offer.head)
+        return bought and self.refilled < self.policy.refilled
+
+    def _filled_anew(self, need: Need, portion: Portion, chosen: Fill) -> Fill:
+        """The best fill, whoever of those that fit comes first and second."""
+        head, most = chosen.offer.head, chosen.carried[0][2]
+        first = self.policy.refills
+        listed = [
+            (rider, rider.parts[0])
+            for rider in self._riders(need, 2)
+            if has_devices(rider.parts[0].unit) and self._may_ride(rider, rider.parts[0], head)
+        ]
+        best = chosen
+        for count in (most, most - 1) if most > 1 else (most,):
+            alone = self._carry(need, portion, chosen.offer, count, [])
+            able = [pair for pair in listed if fits(alone.left, alone.tokens, pair[1], head) > 0]
+            for lead in able[:first]:
+                led = self._carry(need, portion, chosen.offer, count, [lead])
+                others = [pair for pair in able if pair is not lead]
+                behind = [pair for pair in others if fits(led.left, led.tokens, pair[1], head) > 0]
+                for second in ([], *([pair] for pair in behind[:first])):
+                    rest = [pair for pair in others if pair not in second]
+                    fill = self._carry(need, portion, chosen.offer, count, [lead, *second, *rest])
+                    best = fill if fill.score > best.score else best
+        return best
+
+    def _carry(
+        self, need: Need, portion: Portion, offer: Offer, count: int, riders: list[tuple[Need, Portion]]
+    ) -> Fill:
+        """One machine of an offer with so many units of the row, then as many as fit of each of the others."""
+        head = offer.head
+        carried = [(need, portion, count)]
+        left = minus(self._room(need, offer), wanted(portion, head), count)
+        tokens = portion.tokens
+        for rider, ride in riders:
+            more = min(ride.deficit, fits(left, tokens, ride, head))
+            if more > 0:
+                carried.append((rider, ride, more))
+                left, tokens = minus(left, wanted(ride, head), more), tokens | ride.tokens
+        return self._judged(offer, carried, left, tokens)
 
     def _best(self, need: Need, portion: Portion, riders: bool, where: Where, most: int | None = None) -> Fill | None:
         def fills(offers: list[Offer], device: bool | None) -> list[Fill]:
@@ -246,17 +292,22 @@ class Buying:
                 if more > 0 and self._may_ride(rider, ride, head):
                     carried.append((rider, ride, more))
                     left, tokens = minus(left, wanted(ride, head), more), tokens | ride.tokens
+        return self._judged(offer, carried, left, tokens)
+
+    def _judged(
+        self, offer: Offer, carried: list[tuple[Need, Portion, int]], left: Amounts, tokens: frozenset[str]
+    ) -> Fill:
         value = dollars = 0.0
         for row, part, units in carried:
             value += units * self.worth.value(row, part)
             dollars += times(units, row.dollars)
-        return Fill(offer, carried, left, tokens, value, times(head.shape.probability, dollars))
+        return Fill(offer, carried, left, tokens, value, times(offer.head.shape.probability, dollars))
 
-    def _riders(self, need: Need) -> list[Need]:
+    def _riders(self, need: Need, reach: int = 1) -> list[Need]:
         later = self.needs[self.needs.index(need) + 1 :]
         waiting = [n for n in later if n.cluster == need.cluster and n.plain and n.parts[0].deficit > 0]
         waiting = [n for n in waiting if self.worth.value(n, n.parts[0]) > 0]
-        return waiting[: self.policy.riders]
+        return waiting[: reach * self.policy.riders]
 
     def _may_ride(self, rider: Need, ride: Portion, head: Unit) -> bool:
         return self.worth.open_to(rider, ride, head) and (

@@ -160,6 +160,40 @@ def test_riders_count_for_nothing_where_rows_exhaust_a_class_by_themselves(make:
 
 
 @BOTH
+def test_machines_with_devices_are_filled_by_those_who_go_together(make: Any) -> None:
+    """4 + 3, 3 + 2 + 2 and 2 as they come; 4 + 2 + 2 and 3 + 3 + 2 go on two machines of eight."""
+    machines = offers(9, "m", cpu=96, mem=96, gpu=8, price=20)
+    jobs = [pods("c", count, cpu=1, mem=1, gpu=devices) for count, devices in ((1, 4), (2, 3), (3, 2))]
+    assert did(Steps(make)(machines, rows=jobs), P) == ["m0", "m1"]
+    assert len(did(Steps(make, refills=0)(machines, rows=jobs), P)) == 3
+    # Riders that complete a machine are looked for beyond the first.
+    assert len(did(Steps(make, refills=1)(machines, rows=jobs), P)) == 3
+    # Without devices larger machines would win, and stay longer than those they were bought for.
+    plain = [pods("c", count, cpu=cores, mem=1) for count, cores in ((1, 4), (2, 3), (3, 2))]
+    assert len(did(Steps(make)(offers(9, "m", cpu=8, mem=96, price=0.4), rows=plain), P)) == 3
+
+
+@BOTH
+def test_of_a_row_with_devices_one_less_goes_where_another_completes_the_machine(make: Any) -> None:
+    """3 + 3, 5 and 5 as they come; 3 + 5 twice."""
+    machines = offers(9, "m", cpu=96, mem=96, gpu=8, price=20)
+    jobs = [pods("c", 2, cpu=1, mem=1, gpu=3, priority=9), pods("c", 2, cpu=1, mem=1, gpu=5, priority=1)]
+    result = Steps(make)(machines, rows=jobs)
+    assert did(result, P) == ["m0", "m1"]
+    assert all(verdict(result, row).units.missing == 0 for row in jobs)
+    assert len(did(Steps(make, refills=0)(machines, rows=jobs), P)) == 3
+
+
+@BOTH
+def test_what_is_scarce_with_devices_is_filled_as_it_comes(make: Any) -> None:
+    """Two machines are all there is: those who come first get as much of them as ever."""
+    machines = offers(2, "m", cpu=96, mem=96, gpu=8, price=20)
+    first, last = pods("c", 2, cpu=1, mem=1, gpu=3, priority=9), pods("c", 2, cpu=1, mem=1, gpu=5, priority=1)
+    result = Steps(make)(machines, rows=[first, last])
+    assert (verdict(result, first).units.missing, verdict(result, last).units.missing) == (0, 1)
+
+
+@BOTH
 def test_higher_precedence_gets_what_is_scarce(make: Any) -> None:
     low, high = pods("c", 1, cpu=4, mem=4, priority=1), pods("d", 1, cpu=4, mem=4, priority=9)
     demand = DemandBatch(rollups=[counted("c", low), counted("d", high)])

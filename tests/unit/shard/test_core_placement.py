@@ -450,6 +450,50 @@ def test_evictions_are_earned_by_pods_that_stay() -> None:
     assert world.core.placement.evictions.allowed() == (("c", 2),)
 
 
+def test_who_was_evicted_and_becomes_old_again_earns_nothing_once_more() -> None:
+    """Else a cluster whose pods are moved again and again evicts more than its share of them."""
+    world, cluster = dear_and_cheap()
+    until(world, lambda: world.provider.configured("c") == ["cheap"])
+    assert world.core.placement.evictions.allowed() == ()
+    # A restart between the eviction and the day it is old again forgets neither.
+    world.crash()
+    cluster.connect()
+    world.run(30 * MINUTE)
+    assert all(pod.old for pod in cluster.pods)
+    assert world.core.placement.evictions.allowed() == ()
+    cluster.start(1, 1)
+    world.run(30 * MINUTE)
+    assert world.core.placement.evictions.allowed() == (("c", 1),), "others earn as before"
+
+
+def test_a_large_cluster_saves_up_more_evictions_and_keeps_them_when_it_shrinks() -> None:
+    world = placing(eviction_rate=0.25, eviction_most=2, consolidate=False)
+    world.provider.several(20, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    cluster.start(20, 3)
+    world.run(20 * MINUTE)
+    assert world.core.placement.evictions.allowed() == (("c", 5),)
+    cluster.stop(16, 3)
+    cluster.start(4, 1)
+    world.run(20 * MINUTE)
+    assert world.core.placement.evictions.allowed() == (("c", 5),), "four more pods earn one where two may be saved up"
+
+
+@pytest.mark.parametrize("row", ["nan 1", "2.5 x", "", "inf"])
+def test_evictions_that_cannot_be_read_are_none(row: str) -> None:
+    world = placing()
+    world.provider.several(2, "s", S.SPECULATIVE)
+    cluster = PlacingOperator(world, "c")
+    cluster.start(1, 1)
+    world.run(MINUTE)
+    world.journal[Table.EVICTIONS, "c"] = row
+    world.crash()
+    assert world.core.placement.evictions.allowed() == ()
+    world.journal[Table.EVICTIONS, "c"] = "2.5"
+    world.crash()
+    assert world.core.placement.evictions.allowed() == (("c", 2),), "as versions before this one wrote it"
+
+
 def test_demand_that_returns_takes_back_a_drain_of_its_own_cluster() -> None:
     world = placing()
     world.provider.several(4, "s", S.SPECULATIVE)

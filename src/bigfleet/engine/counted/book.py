@@ -32,6 +32,8 @@ LOTS, MEMBERS, TOKENS, BLOCKS, PURCHASES, FILLS, JOURNAL, FULL, TRIAL, FOUND, FI
 MARK, CHAIN, UNIVERSES, FILL_TOKEN, MOST_TOKENS, LOOK, INDEXED = 15, 16, 17, 18, 19, 20, 21
 # Whether some turn so far lacks units and may preempt; whether the gang at hand looks at all that drains (P28).
 SHORT, PATIENT = 22, 23
+# Machines with devices that were filled anew in this step (P23).
+REFILLED = 24
 # Places in `money`: of the fill at hand, and what a gang's trial has spent.
 VALUE, RISK, SPENT = 0, 1, 2
 # Bits of `mark`, by machine: promised by (c), taken by (d), reopened by (a).
@@ -49,6 +51,8 @@ class PlacementRules(NamedTuple):
     reopen_ratio: float
     risk_limit: float
     second_pass_from: int
+    refills: int
+    refilled: int
 
 
 @view
@@ -176,11 +180,15 @@ class Backoffs(View):
 
 @view
 class Scratch(View):
-    """Room for candidates, one fill, one turn's domains with their first blocks, and what undoing a trial takes."""
+    """Room for candidates, one fill and who may ride in it, one turn's domains with their first blocks, and what
+    undoing a trial takes."""
 
     lot: I4
     block: I4
     portion: I4
+    rider: I4
+    able: I4
+    behind: I4
     units: I8
     left: I8M
     count: I8

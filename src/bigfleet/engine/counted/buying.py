@@ -1,12 +1,9 @@
 """Buying: what a portion takes of closing, idle, draining, empty and purchasable machines (P20 to P23).
 
-A purchase is judged by what it carries: the units at hand, then riders, the next plain rows of the same cluster that
-wait. One machine is filled in `s.portion`, `s.units` and `s.left[0]`; `money` says what that is worth and risks.
+A purchase is judged by what it carries (`filling`).
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from bigfleet.engine.counted.book import (
     ACQUIRED,
@@ -27,6 +24,7 @@ from bigfleet.engine.counted.book import (
     PATIENT,
     PROMISED,
     PURCHASES,
+    REFILLED,
     REMAINDER,
     REOPEN,
     REOPENED,
@@ -40,9 +38,9 @@ from bigfleet.engine.counted.book import (
     PlacementRules,
 )
 from bigfleet.engine.counted.domains import is_touched
+from bigfleet.engine.counted.filling import REACH, fill, fill_best, per_dollar, times
 from bigfleet.engine.counted.lots import (
     is_for_devices,
-    joined,
     new_lot,
     no_room,
     note_block,
@@ -50,7 +48,7 @@ from bigfleet.engine.counted.lots import (
     note_portion,
     open_remainder,
 )
-from bigfleet.engine.counted.worth import deficit, fits, open_to, risk_of, room_into, takes
+from bigfleet.engine.counted.worth import deficit, fits, room_into
 from bigfleet.engine.decide.world import World
 from bigfleet.engine.demand.rollups import unit_order
 from bigfleet.engine.demand.rows import SPREAD
@@ -69,99 +67,6 @@ def unclaimed(w: World, b: Book, block: int) -> int:
     if cell >= 0:
         return w.cells.count[cell] - w.cells.taken[cell]
     return b.blocks.n[block] - b.blocks.taken[block]
-
-
-@inner
-def _times(factor: float, amount: float) -> float:
-    """0 times infinity is 0."""
-    return 0.0 if factor == 0.0 or amount == 0.0 else factor * amount
-
-
-@inner
-def fill(w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, riders: bool, most: int) -> bool:
-    """Fills one machine of a block, as far as P21 goes; False if it is no candidate."""
-    cls = b.blocks.cls[block]
-    if not open_to(w, b, rules, t, q, cls):
-        return False
-    cluster = b.t.cluster[t]
-    left = b.s.left
-    token = -1
-    if b.blocks.tier[block] == REOPEN:
-        token = b.blocks.token[block]
-        for d in range(left.shape[1]):
-            left[0, d] = b.blocks.spare[block, d]
-    else:
-        room_into(w, b, cluster, cls, left, 0)
-    count = min(min(deficit(b, q), most), fits(b, left, 0, token, q, cls))
-    if count <= 0:
-        return False
-    b.s.portion[0] = q
-    b.s.units[0] = count
-    filled = 1
-    _fill_up(b, q, cls, count)
-    token = joined(b, token, q)
-    value = count * b.q.value[q]
-    dollars = _times(float(count), b.t.dollars[t])
-    if riders and not (b.blocks.tier[block] == BUY and b.blocks.scarce[block] != 0) and _may_ride(b, cluster):
-        for_devices = is_for_devices(b, cls, q) != 0
-        seen = 0
-        before = t
-        at = b.t.next[t]
-        while at >= 0 and seen < rules.riders:
-            ride = b.t.first[at]
-            waiting = deficit(b, ride)
-            if waiting == 0:
-                # Deficits only fall while riders are looked for.
-                b.t.next[before] = b.t.next[at]
-                at = b.t.next[at]
-                continue
-            if b.q.value[ride] == 0.0:
-                # Nothing in the fleet holds it.
-                before = at
-                at = b.t.next[at]
-                continue
-            seen += 1
-            more = 0
-            if not for_devices or b.q.device[ride] != 0:
-                more = min(waiting, fits(b, left, 0, token, ride, cls))
-            if more > 0 and open_to(w, b, rules, at, ride, cls) and risk_of(w, b.t.dollars[at], cls) < b.q.value[ride]:
-                b.s.portion[filled] = ride
-                b.s.units[filled] = more
-                filled += 1
-                _fill_up(b, ride, cls, more)
-                token = joined(b, token, ride)
-                value += more * b.q.value[ride]
-                dollars += _times(float(more), b.t.dollars[at])
-            before = at
-            at = b.t.next[at]
-    b.meta[FILLED] = filled
-    b.money[VALUE] = value
-    b.money[RISK] = _times(w.k.risk[cls], dollars)
-    b.meta[FILL_TOKEN] = token
-    return True
-
-
-@inner
-def _may_ride(b: Book, cluster: int) -> bool:
-    """Whether what is left of the fill at hand could hold a unit of some plain row: what is full has no riders."""
-    left = b.s.left
-    for d in range(left.shape[1]):
-        if left[0, d] < b.least_unit[cluster, d]:
-            return False
-    return True
-
-
-@inner
-def _fill_up(b: Book, q: int, cls: int, units: int) -> None:
-    left = b.s.left
-    for d in range(left.shape[1]):
-        if left[0, d] > 0:
-            left[0, d] = max(0, left[0, d] - units * takes(b, q, cls, d))
-
-
-@inner
-def _per_dollar(cost: float, value: float) -> float:
-    return np.inf if cost == 0.0 else value / cost
 
 
 @inner
@@ -202,7 +107,7 @@ def _is_worth_reopening(w: World, b: Book, rules: PlacementRules, block: int, of
     if not b.money[VALUE] > b.money[RISK]:
         return False
     cls = b.blocks.cls[block]
-    needed = _times(_times(rules.reopen_ratio, offered), w.k.price[cls] + b.money[RISK])
+    needed = times(times(rules.reopen_ratio, offered), w.k.price[cls] + b.money[RISK])
     return bool(b.kinds.owned[cls] != 0 or b.money[VALUE] + b.blocks.carried[block] >= needed)
 
 
@@ -367,13 +272,13 @@ def _judge(
     tokens = b.meta[TOKENS]
     if fill(w, b, rules, t, q, block, riders, most):
         value = b.money[VALUE]
-        score = _per_dollar(w.k.price[cls] + b.money[RISK], value)
+        score = per_dollar(w.k.price[cls] + b.money[RISK], value)
         if b.blocks.tier[block] == BUY:
             accepted = True
         elif b.kinds.owned[cls] != 0:
             accepted = value > b.money[RISK]
         else:
-            accepted = score >= _times(rules.paid_ratio, offered)
+            accepted = score >= times(rules.paid_ratio, offered)
         if accepted:
             b.blocks.score[block] = score
             b.s.block[found] = block
@@ -388,7 +293,7 @@ def _choose(w: World, b: Book, rules: PlacementRules, found: int) -> int:
     best = b.blocks.score[b.s.block[0]]
     for i in range(1, found):
         best = max(best, b.blocks.score[b.s.block[i]])
-    floor = _times(1.0 - rules.within, best)
+    floor = times(1.0 - rules.within, best)
     chosen = -1
     for i in range(found):
         block = b.s.block[i]
@@ -414,11 +319,16 @@ def buy(
     w: World, b: Book, rules: PlacementRules, t: int, q: int, block: int, riders: bool, most: int, once: bool
 ) -> bool:
     """Takes the fill of a block as often as it repeats (P23); False when a column is full."""
-    if no_room(b) or b.meta[PURCHASES] + 1 > len(b.bought.turn) or b.meta[FILLS] + rules.riders + 2 > len(b.fill_n):
+    if (
+        no_room(b)
+        or b.meta[PURCHASES] + 1 > len(b.bought.turn)
+        or b.meta[FILLS] + REACH * rules.riders + 2 > len(b.fill_n)
+    ):
         b.meta[FULL] = 1
         return False
     tokens = b.meta[TOKENS]
-    fill(w, b, rules, t, q, block, riders, most)
+    tier = b.blocks.tier[block]
+    refilled = fill_best(w, b, rules, t, q, block, riders, most)
     token = b.meta[FILL_TOKEN]
     filled = b.meta[FILLED]
     times = unclaimed(w, b, block)
@@ -430,9 +340,9 @@ def buy(
         b.meta[TOKENS] = tokens
         b.meta[FULL] = 1
         return False
-    tier = b.blocks.tier[block]
     cls = b.blocks.cls[block]
     cluster = b.t.cluster[t]
+    b.meta[REFILLED] += refilled
     source = AWAITING if tier == PAID_DRAINING or tier == PAID_EMPTY else ACQUIRED
     for i in range(filled):
         portion = b.s.portion[i]

@@ -36,6 +36,7 @@ from bigfleet.engine.counted.book import (
     made_with,
     zeros,
 )
+from bigfleet.engine.counted.filling import REACH
 from bigfleet.engine.counted.groups import group_blocks
 from bigfleet.engine.counted.kinds import kinds_of
 from bigfleet.engine.counted.supply import (
@@ -194,7 +195,7 @@ class Opening:
         chains = np.array([chain(names) for names in self.nodes.loads.token_sets], np.int32)
         for portion, names in tokens.items():
             q.token[portion] = chain(names)
-        most = max((len(names) for names in tokens.values()), default=0) * (self.rules.riders + 3)
+        most = max((len(names) for names in tokens.values()), default=0) * (REACH * self.rules.riders + 3)
         size = max(len(token), most, 16)
         made, after = np.zeros(2 * size, np.int32), np.zeros(2 * size, np.int32)
         made[: len(token)], after[: len(token)] = token, following
@@ -237,7 +238,7 @@ class Opening:
         draining: int,
     ) -> Book:
         """Room for everything; room nobody uses is never touched, and so costs nothing."""
-        fleet, catalog, riders = self.fleet, self.catalog, self.rules.riders
+        fleet, catalog, riders = self.fleet, self.catalog, REACH * self.rules.riders
         count, clusters, width = len(self.lacking.entries), len(w.c.start), w.rows.unit.shape[1]
         young, domains = len(self.nodes.young), len(catalog.domains.text)
         free = int(w.owners.used[OWNER_IDLE]) + int(w.owners.used[OWNER_SPECULATIVE])
@@ -253,8 +254,9 @@ class Opening:
             bought=made_with(Purchases, 2 * count + 16),
             kinds=kinds, shut=shut,
             s=made_with(Scratch, size, left=width)._replace(
-                block=zeros(max(size, blocks, free)), portion=zeros(riders + 2),
-                units=np.zeros(riders + 2, np.int64), left=np.zeros((2, width), np.int64),
+                block=zeros(max(size, blocks, free)), portion=zeros(riders + 2), units=np.zeros(riders + 2, np.int64),
+                rider=zeros(riders), able=zeros(riders), behind=zeros(self.rules.refills),
+                left=np.zeros((2, width), np.int64),
                 count=np.zeros(domains, np.int64), seen=np.zeros(domains, np.int64),
                 inside=np.zeros(domains, np.int64), dom=zeros(domains), head=zeros(domains),
             ),

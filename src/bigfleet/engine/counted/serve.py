@@ -28,9 +28,10 @@ from bigfleet.engine.counted.book import (
     Book,
     PlacementRules,
 )
-from bigfleet.engine.counted.buying import NO_LIMIT, best_block, buy, fill, index_domains, mark_taken, unclaimed
+from bigfleet.engine.counted.buying import NO_LIMIT, best_block, buy, index_domains, mark_taken, unclaimed
 from bigfleet.engine.counted.coming import ALL, place_one
 from bigfleet.engine.counted.domains import begin_domains, fewest, is_touched, level, load, may_take, save, touch
+from bigfleet.engine.counted.filling import fill
 from bigfleet.engine.counted.lots import REMAINDERS, begin_trial, no_room, note_portion, place, put, undo, usable
 from bigfleet.engine.counted.worth import deficit
 from bigfleet.engine.decide.world import World

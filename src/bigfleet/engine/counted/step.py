@@ -48,7 +48,8 @@ class CountedStep:
         self.entries = lacking.entries
         self.rules = PlacementRules(
             now, placement.open_remainders, placement.riders, placement.within, placement.paid_ratio,
-            placement.reopen_ratio, placement.risk_limit, placement.second_pass_from,
+            placement.reopen_ratio, placement.risk_limit, placement.second_pass_from, placement.refills,
+            placement.refilled,
         )  # fmt: skip
         self.book: Book
         self.portions = lacking.portions

@@ -191,7 +191,7 @@ class ShardConfig:
     )
     consolidate_dry_run: bool = setting(_switch, False, "tell what consolidation would do, but do nothing of it")
     eviction_rate: float = setting(_number, 0.045, "pods consolidation may evict for each that becomes 15 min old")
-    eviction_most: int = setting(_whole, 60, "pods consolidation may evict of one cluster at once")
+    eviction_most: int = setting(_whole, 60, "so many evictions a cluster may save up, or that share of its pods")
     ready_timeout: int = duration(600, "a Configured machine whose node is not ready by then has failed")
     refused_rest: int = duration(300, "a machine whose drain its cluster refused is left alone for so long")
     reopened_rest: int = duration(3600, "a node that was opened again is not closed for so long")

@@ -337,7 +337,7 @@ class Cluster:
                 del holder[key]  # type: ignore[arg-type]
         podset.bound_count -= count
         if self._changed is not None:
-            podset.ended[node.id] = podset.ended.get(node.id, 0) + count
+            podset.ended.setdefault(node.id, []).extend([0] * count)
         self.running[kind.priority_class] -= count
         self._touched.add(node.id)
         self._note(podset=podset.name)

@@ -165,8 +165,9 @@ class PodSet:
         self.waiting_count = 0
         self.bound: dict[Node, int] = {}
         self.bound_count = 0
-        # How many left a node (by id) since somebody who tells pods apart looked.
-        self.ended: dict[str, int] = {}
+        # Who left a node (by id) since somebody who tells pods apart looked: each by its place among those that stood
+        # there when it left, in the order in which they had come.
+        self.ended: dict[str, list[int]] = {}
         self.anchor: str | None = None
         self.row_key = (kind.profile.fingerprint, group, row_size(kind.request))
 

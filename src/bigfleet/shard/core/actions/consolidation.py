@@ -110,8 +110,7 @@ class Consolidation:
         before, after = self._costs(old, new)
         pods = sum(self._pods(key) for key in old)
         self.moves.begin(action.cluster, old, "" if new is None else new.key, before - after)
-        if not self._changes_market(old, new):
-            self._placement.evictions.spend(action.cluster, pods)
+        self._placement.evictions.spend(action.cluster, pods, charged=not self._changes_market(old, new))
         self._state.turn.count(EVICTIONS, amount=pods)
         who = "1 pod moves" if pods == 1 else f"{pods} pods move"
         words = f"saves ${before - after:.3f}/h: ${after:.3f}/h instead of ${before:.3f}/h, {who}"

@@ -5,6 +5,9 @@ to the one before it in the same stream earns the budget. (Reckoned from the row
 hid each other, and who had ended was a guess: clusters earned from 0.6 to 1.2 of their due.) What was old before the
 stream began earns nothing, so the budget is journalled: without it a steady cluster could never be consolidated again
 after a restart.
+
+Whoever is evicted is made anew and becomes old once more. For each of them one that becomes old earns nothing, so that
+never more than that share of the pods is evicted, however often the same ones are.
 """
 
 from __future__ import annotations
@@ -26,22 +29,28 @@ class Evictions:
     def __init__(self, state: ShardState, rows: Mapping[tuple[Table, str], str]) -> None:
         self._state = state
         self._tokens: dict[str, float] = {}
+        # Pods that were evicted and have not become old again.
+        self._moved: dict[str, int] = {}
         for (table, cluster), text in rows.items():
             if table == Table.EVICTIONS:
                 self._restore(cluster, text)
 
-    def earn(self, cluster: str, pods: int) -> None:
-        """So many pods more have become old."""
-        if pods > 0:
-            config = self._state.config
-            earned = self._tokens.get(cluster, 0.0) + config.eviction_rate * pods
-            self._keep(cluster, min(float(config.eviction_most), earned))
+    def earn(self, cluster: str, pods: int, running: int) -> None:
+        """So many pods more have become old in a cluster that runs so many. What a large one may save up grows with it:
+        60 evictions are soon gone where 5,000 pods run, and who is steady earns none. What it has saved it keeps when
+        it shrinks, for that is when moves are worth most."""
+        moved, had, config = self._moved.get(cluster, 0), self._tokens.get(cluster, 0.0), self._state.config
+        again = min(pods, moved)
+        most = max(float(config.eviction_most), config.eviction_rate * running)
+        self._keep(cluster, max(had, min(most, had + config.eviction_rate * (pods - again))), moved - again)
 
-    def spend(self, cluster: str, pods: int) -> None:
-        """A move has begun that will evict so many."""
-        self._keep(cluster, self._tokens.get(cluster, 0.0) - pods)
+    def spend(self, cluster: str, pods: int, *, charged: bool = True) -> None:
+        """A move has begun that will evict so many, charged to them or not (`docs/engine.md`, P39)."""
+        left = self._tokens.get(cluster, 0.0) - (pods if charged else 0)
+        self._keep(cluster, left, self._moved.get(cluster, 0) + pods)
 
     def forget(self, cluster: str) -> None:
+        self._moved.pop(cluster, None)
         if self._tokens.pop(cluster, None) is not None:
             self._state.turn.erase(Table.EVICTIONS, cluster)
 
@@ -50,18 +59,23 @@ class Evictions:
         whole = ((cluster, math.floor(tokens)) for cluster, tokens in sorted(self._tokens.items()))
         return tuple((cluster, pods) for cluster, pods in whole if pods)
 
-    def _keep(self, cluster: str, tokens: float) -> None:
-        if tokens != self._tokens.get(cluster):
-            self._tokens[cluster] = tokens
-            self._state.turn.write(Table.EVICTIONS, cluster, repr(tokens), lazy=True)
+    def _keep(self, cluster: str, tokens: float, moved: int) -> None:
+        if (tokens, moved) != (self._tokens.get(cluster), self._moved.get(cluster)):
+            self._tokens[cluster], self._moved[cluster] = tokens, moved
+            self._state.turn.write(Table.EVICTIONS, cluster, f"{tokens!r} {moved}", lazy=True)
 
     def _restore(self, cluster: str, text: str) -> None:
-        """A row that cannot be read is as good as none: nothing is evicted before somebody has earned it."""
+        """A row that cannot be read is as good as none: nothing is evicted before somebody has earned it. (Rows of
+        earlier versions say what may be evicted and no more.)"""
+        tokens, _, moved = text.partition(" ")
         try:
-            tokens = float(text)
+            self._tokens[cluster], self._moved[cluster] = _finite(tokens), max(0, int(moved or 0))
         except ValueError:
-            tokens = math.nan
-        if math.isfinite(tokens):
-            self._tokens[cluster] = min(float(self._state.config.eviction_most), tokens)
-        else:
             self._state.turn.erase(Table.EVICTIONS, cluster)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"evictions left are {text}; a finite number was journalled")
+    return number

@@ -86,9 +86,14 @@ class Placement:
         if self.speaks_of_it(session):
             self.backoffs.reported(session.cluster, event, self._in_force.get(session.cluster))
             before = self.reports.on(event.machine)
-            if before is not None:
-                self.evictions.earn(session.cluster, event.matured - before.matured)
+            if before is not None and event.matured > before.matured:
+                running = self._running(session.cluster)
+                self.evictions.earn(session.cluster, event.matured - before.matured, running)
             self.reports.reported(session.cluster, event)
+
+    def _running(self, cluster: str) -> int:
+        rollup = self._in_force.get(cluster)
+        return 0 if rollup is None or rollup.counted is None else int(rollup.counted.running.sum())
 
     def reopened(self, machine: str) -> None:
         """A closing node takes pods again, whoever decided so."""

@@ -112,8 +112,8 @@ def object_of(uid: str) -> str:
 
 
 class _Named:
-    """The pods of one object by name: those that wait, oldest first, and those on each node; of
-    these the oldest end first."""
+    """The pods of one object by name: those that wait, oldest first, and those on each node in the order in which they
+    came."""
 
     __slots__ = ("_made", "_on", "_shape", "_units", "_waiting", "name", "sequence")
 
@@ -138,7 +138,8 @@ class _Named:
         ended, podset.ended = podset.ended, {}
         for node, uids in list(self._on.items()):
             # Who came and went between two looks was never seen: the others stay who they were.
-            gone = max(len(uids) - bound.get(node, 0), min(ended.get(node, 0), len(uids)))
+            yield from (facts.PodGone(uids.pop(place)) for place in ended.get(node, ()) if place < len(uids))
+            gone = max(0, len(uids) - bound.get(node, 0))
             yield from (facts.PodGone(uid) for uid in uids[:gone])
             del uids[:gone]
             if not uids:
