@@ -84,13 +84,24 @@ def test_interruptions_name_cause_and_class() -> None:
 
 
 def test_a_baseline_is_compared_in_both_directions() -> None:
-    base: dict[str, Any] = {"sharding": "per-cluster", "dollars": 25.0, "saved": 12.5, "saved_share": 0.5}
+    base: dict[str, Any] = {"sharding": "per-cluster", "clusters": 3, "dollars": 25.0, "saved": 12.5, "saved_share": 0.5}
     base["time_to_capacity_p99"] = {"batch": 95.0}
     _, cost, waits, _ = answers({**SUMMARY, "baseline": base}, [])
-    assert waits.sentences[-1] == "With one autoscaler per cluster 99% run: batch within 1m 35s."
-    assert cost.sentences[-1] == "$12.50 (50%) less than one autoscaler per cluster, which costs $25.00."
+    assert waits.sentences[-1] == "With each cluster on machines of its own 99% run: batch within 1m 35s."
+    assert (
+        cost.sentences[-1]
+        == "$12.50 (50%) less than BigFleet with each cluster on machines of its own, which costs $25.00."
+    )
     worse = {**base, "dollars": 10.0, "saved": -2.5, "saved_share": -0.25}
     assert "$2.50 (25%) more than" in answers({**SUMMARY, "baseline": worse}, [])[1].sentences[-1]
+
+
+def test_a_single_cluster_is_told_that_there_was_nothing_to_compare() -> None:
+    base: dict[str, Any] = {"sharding": "per-cluster", "clusters": 1, "dollars": 25.0, "saved": 0.0, "saved_share": 0.0}
+    base["time_to_capacity_p99"] = {"batch": 95.0}
+    said = [each for answer in answers({**SUMMARY, "baseline": base}, []) for each in answer.sentences]
+    assert any("no comparison with another autoscaler" in each for each in said)
+    assert not [each for each in said if "less than" in each or "machines of its own" in each]
 
 
 def test_a_run_on_owned_machines_costs_nothing() -> None:

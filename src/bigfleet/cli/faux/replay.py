@@ -47,7 +47,8 @@ def replay(
         ),
     ] = None,
     baseline: Annotated[
-        bool, typer.Option("--baseline", help="Also run one autoscaler per cluster and compare.")
+        bool,
+        typer.Option("--baseline", help="Also run it with each cluster on machines of its own: what sharing is worth."),
     ] = False,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="Recording only: decide every recorded step again, nothing more.")

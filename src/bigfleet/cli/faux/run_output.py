@@ -7,6 +7,7 @@ import typer
 from bigfleet.cli.output import Output, print_data, print_record
 from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.sim.library import Finished
+from bigfleet.sim.report.answers import ALONE, SHARDINGS
 from bigfleet.sim.report.axes import clock
 from bigfleet.sim.scenario.expectations import promise
 from bigfleet.sim.scenario.fit import misfits
@@ -53,9 +54,17 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
             f"slowest {clock(row['max'])}{still}"
         )
     if "baseline" in summary:
-        base = summary["baseline"]
-        facts["baseline"] = f"{base['sharding']}: ${base['dollars']:,.2f}, {base['saved_share']:.1%} saved"
+        facts["baseline"] = _baseline(summary["baseline"])
     print_record(facts, output)
+
+
+def _baseline(base: dict[str, Any]) -> str:
+    """What the same demand costs the other way."""
+    if base["clusters"] == 1:
+        return ALONE
+    share = f"{abs(base['saved_share']):.1%}"
+    worth = "as much" if share == "0.0%" else f"{share} {'less' if base['saved'] > 0 else 'more'}"
+    return f"BigFleet with {SHARDINGS[base['sharding']]}: ${base['dollars']:,.2f}, this run costs {worth}"
 
 
 def _serving(machines: dict[str, int]) -> str:

@@ -13,7 +13,9 @@ from bigfleet.sim.scenario.shapes import class_words
 from bigfleet.sim.world.meter import Sample
 from bigfleet.virtual.kernel import SECOND
 
-SHARDINGS = {"shared": "one shard for all clusters", "per-cluster": "one autoscaler per cluster"}
+# What a baseline is: the same product on the same demand, so nothing here is called another autoscaler.
+SHARDINGS = {"shared": "all clusters on the same machines", "per-cluster": "each cluster on machines of its own"}
+ALONE = "A single cluster shares with nobody: the baseline is the same run, and no comparison with another autoscaler."
 CAUSES = {
     "loss": "lost with their host",
     "preemption": "put out for more important ones",
@@ -67,11 +69,14 @@ def _cost(summary: dict[str, Any]) -> Answer:
     if serving := summary["serving_machines"]:
         most = f"99% of it at most {count(serving['p99'])}, never more than {count(serving['max'])}"
         sentences.append(f"Half of the time at most {_of(serving['p50'], 'machine')} served, {most}.")
-    if base := summary.get("baseline"):
+    base = summary.get("baseline")
+    if base and base["clusters"] == 1:
+        sentences.append(ALONE)
+    elif base:
         less = "less" if base["saved"] >= 0 else "more"
         sentences.append(
             f"{_cents(abs(base['saved']))} ({abs(base['saved_share']):.0%}) {less} than"
-            f" {SHARDINGS[base['sharding']]}, which costs {_cents(base['dollars'])}."
+            f" BigFleet with {SHARDINGS[base['sharding']]}, which costs {_cents(base['dollars'])}."
         )
     return Answer("What did it cost?", _cents(spent["total"]), sentences)
 
@@ -92,7 +97,8 @@ def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
     still = f"{count(left)} of {_of(pods['live'], 'pod')} still wait" if left else f"All {_of(pods['live'], 'pod')} run"
     rows = f", {_of(summary['shortfalls'], 'row')} of demand short" if summary["shortfalls"] else ""
     sentences.append(f"{still} at the end{rows}.")
-    if base := summary.get("baseline"):
+    base = summary.get("baseline")
+    if base and base["clusters"] > 1:
         others = ", ".join(f"{words[name]} {_wait(wait)}" for name, wait in base["time_to_capacity_p99"].items())
         sentences.append(f"With {SHARDINGS[base['sharding']]} 99% run: {others}.")
     slowest = _wait(max((row["max"] for row in waits.values()), default=0.0))

@@ -72,6 +72,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         other = baseline.dollars()
         summary["baseline"] = {
             "sharding": baseline.scenario.sharding.value,
+            "clusters": len(baseline.clusters),
             "dollars": round(other, 4),
             "saved": round(other - meter.dollars, 4),
             "saved_share": round(1 - meter.dollars / other, 4) if other else 0.0,
