@@ -84,8 +84,8 @@ def test_interruptions_name_cause_and_class() -> None:
 
 
 def test_a_baseline_is_compared_in_both_directions() -> None:
-    base: dict[str, Any] = {"sharding": "per-cluster", "clusters": 3, "dollars": 25.0, "saved": 12.5, "saved_share": 0.5}
-    base["time_to_capacity_p99"] = {"batch": 95.0}
+    base: dict[str, Any] = {"sharding": "per-cluster", "dollars": 25.0, "saved": 12.5, "saved_share": 0.5}
+    base |= {"clusters": 3, "time_to_capacity_p99": {"batch": 95.0}}
     _, cost, waits, _ = answers({**SUMMARY, "baseline": base}, [])
     assert waits.sentences[-1] == "With each cluster on machines of its own 99% run: batch within 1m 35s."
     assert (
@@ -94,6 +94,16 @@ def test_a_baseline_is_compared_in_both_directions() -> None:
     )
     worse = {**base, "dollars": 10.0, "saved": -2.5, "saved_share": -0.25}
     assert "$2.50 (25%) more than" in answers({**SUMMARY, "baseline": worse}, [])[1].sentences[-1]
+
+
+def test_jobs_that_the_end_cut_off_are_told_beside_the_dollars() -> None:
+    left = {"jobs": 2, "longest_left_seconds": 169200.0, "pod_hours_left": 55.9}
+    cost = answers({**SUMMARY, "unfinished": left}, [])[1].sentences
+    assert cost[1] == (
+        "Not in it: 2 jobs had not ended when the run did, with up to 1d 23h left, 55.9 hours of their pods in all."
+    )
+    none = {"jobs": 0, "longest_left_seconds": 0.0, "pod_hours_left": 0.0}
+    assert not any("Not in it" in each for each in answers({**SUMMARY, "unfinished": none}, [])[1].sentences)
 
 
 def test_a_single_cluster_is_told_that_there_was_nothing_to_compare() -> None:

@@ -426,3 +426,19 @@ def test_months_of_cycles_take_no_more_memory_than_days(monkeypatch: pytest.Monk
     waits = meter.waited("batch", 50)
     assert waits is not None
     assert 3900 < waits < 4050
+
+
+def test_jobs_longer_than_the_replay_are_told_and_played_to_their_end_with_a_longer_tail(tmp_path: Path) -> None:
+    """A job of two hours and one of four with three pods; the replay ends an hour after the second came."""
+    csv = """\
+submit,run,cores,ram,gpus,tier,queue,n
+2026-01-31T08:00:00+00:00,120,2,4,,silver,a,1
+2026-01-31T08:00:00+00:00,240,2,4,,silver,a,3
+2026-01-31T08:00:00+00:00,5,2,4,,silver,a,1
+"""
+    cut = library.play(replay_csv(*files(tmp_path, csv))).summary["unfinished"]
+    assert cut["jobs"] == 2
+    assert 3 * 3600 <= cut["longest_left_seconds"] < 3 * 3600 + 300
+    assert 10 <= cut["pod_hours_left"] < 10.3
+    whole = library.play(replay_csv(*files(tmp_path, csv, f"tail: 4h5m\n{MAP}"))).summary
+    assert whole["unfinished"] == {"jobs": 0, "longest_left_seconds": 0.0, "pod_hours_left": 0.0}

@@ -7,7 +7,7 @@ import typer
 from bigfleet.cli.output import Output, print_data, print_record
 from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.sim.library import Finished
-from bigfleet.sim.report.answers import ALONE, SHARDINGS
+from bigfleet.sim.report.answers import ALONE, SHARDINGS, unfinished
 from bigfleet.sim.report.axes import clock
 from bigfleet.sim.scenario.expectations import promise
 from bigfleet.sim.scenario.fit import misfits
@@ -30,7 +30,7 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "pods": f"{pods['running']:,} of {pods['live']:,} running",
         "machines": ", ".join(f"{count:,} {state}" for state, count in summary["machines"].items()),
         "serving": _serving(summary["serving_machines"]),
-        "cost": f"${dollars['total']:,.2f} (${dollars['per_hour']:,.2f} per hour)",
+        "cost": f"${dollars['total']:,.2f} (${dollars['per_hour']:,.2f} per hour). {unfinished(summary)}".rstrip(". "),
         "used": ", ".join(f"{spoken_name(name)} {share:.0%}" for name, share in summary["utilisation"].items())
         or "nothing",
         "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",

@@ -34,7 +34,9 @@ class ReplayMapping(JobTable):
 
     fleets: tuple[Fleet, ...] = item("the providers to buy from")
     name: str = item("the scenario's name", default="replay")
-    tail: Nanoseconds = item("how long to go on after the last arrival", default=Nanoseconds(HOUR))
+    tail: Nanoseconds = item(
+        "how long to go on after the last arrival; jobs that take longer are cut off", default=Nanoseconds(HOUR)
+    )
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())
     operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.PLACEMENT)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)

@@ -64,13 +64,15 @@ def _cost(summary: dict[str, Any]) -> Answer:
     parts = ", ".join(f"{_cents(value)} {market}" for market, value in spent["by_market"].items())
     parts = parts or "no machine that was used has a price"
     sentences = [f"In {clock(summary['simulated_seconds'])}, {_cents(spent['per_hour'])} an hour: {parts}."]
+    if cut := unfinished(summary):
+        sentences.append(cut)
     if used := ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()):
         sentences.append(f"Capacity used while serving: {used}.")
     if serving := summary["serving_machines"]:
         most = f"99% of it at most {count(serving['p99'])}, never more than {count(serving['max'])}"
         sentences.append(f"Half of the time at most {_of(serving['p50'], 'machine')} served, {most}.")
     base = summary.get("baseline")
-    if base and base["clusters"] == 1:
+    if base and base.get("clusters") == 1:
         sentences.append(ALONE)
     elif base:
         less = "less" if base["saved"] >= 0 else "more"
@@ -79,6 +81,17 @@ def _cost(summary: dict[str, Any]) -> Answer:
             f" BigFleet with {SHARDINGS[base['sharding']]}, which costs {_cents(base['dollars'])}."
         )
     return Answer("What did it cost?", _cents(spent["total"]), sentences)
+
+
+def unfinished(summary: dict[str, Any]) -> str:
+    """What the dollars are not the whole of; empty when every job ended."""
+    left = summary.get("unfinished", {})
+    if not left.get("jobs"):
+        return ""
+    return (
+        f"Not in it: {_of(left['jobs'], 'job')} had not ended when the run did, with up to"
+        f" {clock(left['longest_left_seconds'])} left, {left['pod_hours_left']:,.1f} hours of their pods in all."
+    )
 
 
 def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
@@ -98,7 +111,7 @@ def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
     rows = f", {_of(summary['shortfalls'], 'row')} of demand short" if summary["shortfalls"] else ""
     sentences.append(f"{still} at the end{rows}.")
     base = summary.get("baseline")
-    if base and base["clusters"] > 1:
+    if base and base.get("clusters") != 1:
         others = ", ".join(f"{words[name]} {_wait(wait)}" for name, wait in base["time_to_capacity_p99"].items())
         sentences.append(f"With {SHARDINGS[base['sharding']]} 99% run: {others}.")
     slowest = _wait(max((row["max"] for row in waits.values()), default=0.0))

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from bigfleet.sim.scenario.archetypes import draw
 from bigfleet.sim.scenario.shapes import PodShape
@@ -48,6 +49,14 @@ class Run:
     ends: Timer | None = None
 
 
+class Unfinished(NamedTuple):
+    """Jobs that had not ended when the run did, what the longest of them had left, and that of all their pods."""
+
+    jobs: int
+    longest: int
+    pods_together: int
+
+
 class Generators:
     """All workloads of a run."""
 
@@ -83,6 +92,14 @@ class Generators:
                     self._jobs(workload, stage, dice)
                 case Archetypes():
                     self._archetypes(workload, stage, dice)
+
+    def unfinished(self) -> Unfinished:
+        """Of jobs whose length is known and that have pods."""
+        found = []
+        for (cluster, name), run in self._running.items():
+            if pods := self._stage_of[cluster].cluster.podsets[name].live:
+                found.append((run.left if run.ends is None else run.ends.due - self._kernel.now, pods))
+        return Unfinished(len(found), max(found, default=(0, 0))[0], sum(left * pods for left, pods in found))
 
     def attach(self, cluster: Cluster) -> None:
         """Jobs end some time after their last pod started, and start over when a pod was lost."""

@@ -21,7 +21,8 @@ def leavers(podset: PodSet, count: int, now: int) -> Iterator[tuple[Node, int]]:
         return -podset.bound[node], (now - podset.since[node]).bit_length()
 
     # Those that came last to an object come first in a group, and lose the odd pod.
-    order = sorted(reversed(podset.bound), key=standing)
+    newest_first = list(reversed(podset.bound))
+    order = sorted(newest_first, key=standing)
     for _, group in groupby(order, standing):
         nodes = list(group)
         gone = min(count, sum(podset.bound[node] for node in nodes))

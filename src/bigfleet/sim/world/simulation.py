@@ -25,7 +25,7 @@ from bigfleet.sim.scenario.scenario import CoordinatorSpec, Scenario
 from bigfleet.sim.scenario.shard_settings import shard_config
 from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, price_of, risk_of, size_of, split
 from bigfleet.sim.world.cluster import Cluster
-from bigfleet.sim.world.generators import Generators, Stage
+from bigfleet.sim.world.generators import Generators, Stage, Unfinished
 from bigfleet.sim.world.host import EPOCH
 from bigfleet.sim.world.injections import Injections
 from bigfleet.sim.world.leaks import failed_machines, leaks
@@ -133,7 +133,7 @@ class Simulation:
     def _build(self) -> None:
         scenario = self.scenario
         names = scenario.cluster_names()
-        generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
+        self._generators = generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
         shards = scenario.shard_names()
         for place, (shard, members) in enumerate(shards.items()):
             parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(shards))) is not None]
@@ -338,6 +338,9 @@ class Simulation:
             return next((verdicts[name] for name in names if name in verdicts), "The shard takes this demand for met.")
 
         return waiting(self.clusters.values(), self._kinds.resources, shard, self.end)
+
+    def unfinished(self) -> Unfinished:
+        return self._generators.unfinished()
 
     def priorities(self) -> dict[str, tuple[int, int]]:
         """The lowest and highest priority that pods of each class ever had."""

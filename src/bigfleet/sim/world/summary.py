@@ -46,6 +46,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "per_hour": round(meter.dollars / hours, 4),
             "by_market": {market: round(spent, 4) for market, spent in sorted(meter.spent.items()) if spent},
         },
+        "unfinished": _unfinished(run),
         "machine_hours": {market: round(count, 4) for market, count in sorted(meter.machine_hours.items()) if count},
         "utilisation": {name: round(run.utilisation(name), 4) for name in meter.resources if run.utilisation(name) > 0},
         "actions": {kind: run.actions(kind, 0, "") for kind in ACTIONS},
@@ -98,6 +99,16 @@ def _over_time(counts: list[int]) -> dict[str, int]:
     ordered = sorted(counts)
     shares = {f"p{p}": ordered[-(-len(ordered) * p // 100) - 1] for p in PERCENTILES[:-1] if ordered}
     return {**shares, "max": ordered[-1]} if ordered else {}
+
+
+def _unfinished(run: Simulation) -> dict[str, Any]:
+    """What the cost leaves out: jobs that the end of the run cut off."""
+    jobs, longest, pods_together = run.unfinished()
+    return {
+        "jobs": jobs,
+        "longest_left_seconds": round(longest / SECOND, 3),
+        "pod_hours_left": round(pods_together / HOUR, 4),
+    }
 
 
 def _unmet(verdict: Verdict) -> dict[str, Any]:
