@@ -41,7 +41,7 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_UNSPECIFIED: "-",
     shardread_pb2.UNMET_REASON_PRIORITY_STARVED: "what fits serves equal or higher priorities",
     shardread_pb2.UNMET_REASON_NO_MATCHING_SUPPLY: "no machine fits",
-    shardread_pb2.UNMET_REASON_TOPOLOGY_UNSATISFIABLE: "no domain holds the group",
+    shardread_pb2.UNMET_REASON_TOPOLOGY_UNSATISFIABLE: "no domain has room for the group",
     shardread_pb2.UNMET_REASON_PREEMPTION_EXHAUSTED: "nothing left to preempt",
     shardread_pb2.UNMET_REASON_RESOURCE_NOT_PUBLISHED: "no machine has the resource",
     shardread_pb2.UNMET_REASON_SPREAD_UNSATISFIABLE: "would break its spread",

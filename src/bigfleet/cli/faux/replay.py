@@ -23,7 +23,6 @@ from bigfleet.sim.document.text import to_yaml
 from bigfleet.sim.files import write_run
 from bigfleet.sim.replay.recording import decide_again, scenario_of
 from bigfleet.sim.replay.replay import replay_csv, what_if
-from bigfleet.sim.report.axes import clock
 from bigfleet.sim.scenario.scenario import PolicySettings, Scenario, Sharding
 
 
@@ -97,9 +96,8 @@ def replay(
         write_run(finished, out)
     print_summary(finished.summary, output)
     if not recorded and (left := finished.summary["unfinished"]["longest_left_seconds"]):
-        typer.echo(
-            f"WARN  jobs were cut off; a `tail` in the map that is {clock(left)} longer plays all of them", err=True
-        )
+        longer = f"{math.ceil(left / 3600)}h"
+        typer.echo(f"WARN  jobs were cut off; a `tail` in the map that is {longer} longer plays all of them", err=True)
     tell_verdicts(finished)
     tell_written(out)
     raise typer.Exit(0 if finished.passed else 1)

@@ -6,7 +6,6 @@ from typing import Any
 
 from bigfleet.duration import spelled
 from bigfleet.engine.results import Verdict
-from bigfleet.shard.read.views import REASONS
 from bigfleet.sim.scenario.fit import misfits
 from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES
 from bigfleet.sim.world.meter import ACTIONS
@@ -57,7 +56,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "machines_lost": run.lost_machines(),
         },
         "shortfalls": run.shortfalls(),
-        "unmet": [_unmet(verdict) for verdict in run.unmet()[:UNMET_SHOWN]],
+        "unmet": [_unmet(*told) for told in run.unmet()[:UNMET_SHOWN]],
         "waiting": [{**row._asdict(), "longest": round(row.longest / SECOND, 3)} for row in run.waiting()],
         "time_to_capacity_seconds": {
             name: {
@@ -111,14 +110,14 @@ def _unfinished(run: Simulation) -> dict[str, Any]:
     }
 
 
-def _unmet(verdict: Verdict) -> dict[str, Any]:
+def _unmet(verdict: Verdict, why: str) -> dict[str, Any]:
     """One row of demand that is short at the end, and why."""
     return {
         "cluster": verdict.key.cluster,
         "priority": verdict.priority,
         "lacks": verdict.deficit.to_wire(),
         "reason": verdict.reason.name.lower().replace("_", "-"),
-        "why": REASONS[verdict.reason],
+        "why": why,
     }
 
 
