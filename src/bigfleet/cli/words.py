@@ -165,6 +165,14 @@ def unmet_reason(code: int) -> str:
     return known if known is not None else f"reason {code}"
 
 
+def evictions_left(pods: int) -> str:
+    """How many pods may still be moved; below 0 some were lent."""
+    if pods > 0:
+        return str(pods)
+    lent = f", {-pods} lent" if pods else ""
+    return f"none{lent}: nodes in use are not emptied"
+
+
 def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:
     """What to say where no change was found that would satisfy a need."""
     search = explanation.search

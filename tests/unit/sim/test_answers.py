@@ -106,6 +106,17 @@ def test_jobs_that_the_end_cut_off_are_told_beside_the_dollars() -> None:
     assert not any("Not in it" in each for each in answers({**SUMMARY, "unfinished": none}, [])[1].sentences)
 
 
+def test_a_budget_of_moves_that_is_empty_is_told_with_what_it_means() -> None:
+    told = {"earned": 14, "spent": 13, "left": {"prod": 0, "web": 1}}
+    cost = answers({**SUMMARY, "evictions": told}, [])[1].sentences
+    assert cost[-2:] == [
+        "Moves of pods to save money: 14 earned, 13 spent, 1 left.",
+        "None left in prod: nodes in use there are closed at most, and not emptied.",
+    ]
+    rich = {"earned": 14, "spent": 13, "left": {"web": 1}}
+    assert answers({**SUMMARY, "evictions": rich}, [])[1].sentences[-1] == cost[-2]
+
+
 def test_a_single_cluster_is_told_that_there_was_nothing_to_compare() -> None:
     base: dict[str, Any] = {"sharding": "per-cluster", "clusters": 1, "dollars": 25.0, "saved": 0.0, "saved_share": 0.0}
     base["time_to_capacity_p99"] = {"batch": 95.0}

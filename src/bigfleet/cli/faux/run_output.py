@@ -7,7 +7,7 @@ import typer
 from bigfleet.cli.output import Output, print_data, print_record
 from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.sim.library import Finished
-from bigfleet.sim.report.answers import ALONE, SHARDINGS, unfinished
+from bigfleet.sim.report.answers import ALONE, SHARDINGS, evictions, unfinished
 from bigfleet.sim.report.axes import clock
 from bigfleet.sim.scenario.expectations import promise
 from bigfleet.sim.scenario.fit import misfits
@@ -38,6 +38,8 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         or "none",
         "shortfalls": summary["shortfalls"],
     }
+    if moved := evictions(summary):
+        facts["moves"] = " ".join(moved)
     for row in summary["unmet"]:
         lacks = spoken_amounts({name: str(amount) for name, amount in row["lacks"].items()})
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"

@@ -15,6 +15,7 @@ from bigfleet.virtual.kernel import SECOND
 
 # What a baseline is: the same product on the same demand, so nothing here is called another autoscaler.
 SHARDINGS = {"shared": "all clusters on the same machines", "per-cluster": "each cluster on machines of its own"}
+CLUSTERS_TOLD = 5
 ALONE = "A single cluster shares with nobody: the baseline is the same run, and no comparison with another autoscaler."
 CAUSES = {
     "loss": "lost with their host",
@@ -71,6 +72,7 @@ def _cost(summary: dict[str, Any]) -> Answer:
     if serving := summary["serving_machines"]:
         most = f"99% of it at most {count(serving['p99'])}, never more than {count(serving['max'])}"
         sentences.append(f"Half of the time at most {_of(serving['p50'], 'machine')} served, {most}.")
+    sentences += evictions(summary)
     base = summary.get("baseline")
     if base and base.get("clusters") == 1:
         sentences.append(ALONE)
@@ -81,6 +83,22 @@ def _cost(summary: dict[str, Any]) -> Answer:
             f" BigFleet with {SHARDINGS[base['sharding']]}, which costs {_cents(base['dollars'])}."
         )
     return Answer("What did it cost?", _cents(spent["total"]), sentences)
+
+
+def evictions(summary: dict[str, Any]) -> list[str]:
+    """What became of the budget for moving pods to save money, where there is one."""
+    told = summary.get("evictions")
+    if not told:
+        return []
+    left = told["left"]
+    earned, spent, total = (count(each) for each in (told["earned"], told["spent"], sum(left.values())))
+    said = [f"Moves of pods to save money: {earned} earned, {spent} spent, {total} left."]
+    empty = [name for name, pods in left.items() if pods <= 0]
+    if empty:
+        few = ", ".join(empty[:CLUSTERS_TOLD])
+        more = f" and {count(len(empty) - CLUSTERS_TOLD)} more" if len(empty) > CLUSTERS_TOLD else ""
+        said.append(f"None left in {few}{more}: nodes in use there are closed at most, and not emptied.")
+    return said
 
 
 def unfinished(summary: dict[str, Any]) -> str:

@@ -338,8 +338,6 @@ class Cluster:
                 holder[key] = left  # type: ignore[index]
             else:
                 del holder[key]  # type: ignore[arg-type]
-        if node not in podset.bound:
-            del podset.since[node]
         podset.bound_count -= count
         if self._changed is not None:
             podset.ended[node.id] = podset.ended.get(node.id, 0) + count
@@ -347,6 +345,8 @@ class Cluster:
         self._touched.add(node.id)
         self._note(podset=podset.name)
         self._roomy.offer(node)
+        if node not in podset.bound:
+            del podset.since[node]
         if podset.bound_count == 0:
             podset.anchor = None
 

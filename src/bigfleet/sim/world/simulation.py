@@ -361,6 +361,16 @@ class Simulation:
         when = f" since {spelled(since - EPOCH)}" if since else ""
         return f"Its operator is not connected{when}: the shard has not heard of what is new."
 
+    def evictions(self) -> tuple[int, dict[str, int]]:
+        """Pods that were moved to save money, and how many more may be in each cluster that is consolidated."""
+        left = {}
+        for site in self.sites:
+            if site.host.config.consolidate and (core := site.host.core) is not None:
+                told = core.published.evictions
+                places = [name for name in site.members if core.read.placement.reports_placement(name)]
+                left.update({name: told.get(name, 0) for name in places})
+        return sum(site.host.evicted for site in self.sites), dict(sorted(left.items()))
+
     def unfinished(self) -> Unfinished:
         return self._generators.unfinished()
 

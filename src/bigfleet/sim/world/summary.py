@@ -55,6 +55,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "by_class": {name: n for name in PRIORITY_CLASSES if (n := meter.interrupted_classes[name])},
             "machines_lost": run.lost_machines(),
         },
+        "evictions": _evictions(run),
         "shortfalls": run.shortfalls(),
         "unmet": [_unmet(*told) for told in run.unmet()[:UNMET_SHOWN]],
         "waiting": [{**row._asdict(), "longest": round(row.longest / SECOND, 3)} for row in run.waiting()],
@@ -108,6 +109,12 @@ def _unfinished(run: Simulation) -> dict[str, Any]:
         "longest_left_seconds": round(longest / SECOND, 3),
         "pod_hours_left": round(pods_together / HOUR, 4),
     }
+
+
+def _evictions(run: Simulation) -> dict[str, Any]:
+    """The budget of moves that save money: what clusters earned, what was spent of it, and what each has left."""
+    spent, left = run.evictions()
+    return {"earned": spent + sum(left.values()), "spent": spent, "left": left} if left else {}
 
 
 def _unmet(verdict: Verdict, why: str) -> dict[str, Any]:
