@@ -117,6 +117,13 @@ def test_a_budget_of_moves_that_is_empty_is_told_with_what_it_means() -> None:
     assert answers({**SUMMARY, "evictions": rich}, [])[1].sentences[-1] == cost[-2]
 
 
+def test_jobs_that_began_anew_are_told_with_what_that_took() -> None:
+    thrown = {"pods": {"reclaim": 3}, "by_class": {"batch": 3}, "machines_lost": 0}
+    thrown |= {"jobs_begun_anew": 3, "pod_hours_run_again": 4.25}
+    said = told(interruptions=thrown)["What"][1]
+    assert said[-1] == "3 times a job lost a pod and began anew: 4.2 hours of their pods were run again."
+
+
 def test_a_single_cluster_is_told_that_there_was_nothing_to_compare() -> None:
     base: dict[str, Any] = {"sharding": "per-cluster", "clusters": 1, "dollars": 25.0, "saved": 0.0, "saved_share": 0.0}
     base["time_to_capacity_p99"] = {"batch": 95.0}

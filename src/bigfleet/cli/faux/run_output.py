@@ -36,8 +36,11 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",
         "interrupted": ", ".join(f"{n:,} by {cause}" for cause, n in summary["interruptions"]["pods"].items())
         or "none",
+        "begun anew": _anew(summary["interruptions"]),
         "shortfalls": summary["shortfalls"],
     }
+    if not facts["begun anew"]:
+        del facts["begun anew"]
     if moved := evictions(summary):
         facts["moves"] = " ".join(moved)
     for row in summary["unmet"]:
@@ -67,6 +70,13 @@ def _baseline(base: dict[str, Any]) -> str:
     share = f"{abs(base['saved_share']):.1%}"
     worth = "as much" if share == "0.0%" else f"{share} {'less' if base['saved'] > 0 else 'more'}"
     return f"BigFleet with {SHARDINGS[base['sharding']]}: ${base['dollars']:,.2f}, this run costs {worth}"
+
+
+def _anew(found: dict[str, Any]) -> str:
+    """Jobs that were interrupted and had no checkpoint."""
+    if not (jobs := found["jobs_begun_anew"]):
+        return ""
+    return f"{jobs:,} times a job that lost a pod; {found['pod_hours_run_again']:,.1f} hours of pods were run again"
 
 
 def _serving(machines: dict[str, int]) -> str:

@@ -18,7 +18,7 @@ from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.resources import Resources
 from bigfleet.shard.core.machines.matching import parse_canonical, shape_serves
 from bigfleet.shard.read.gang_words import Alike, by_shape, why_nowhere
-from bigfleet.shard.read.views import REASONS, UNDER_WAY
+from bigfleet.shard.read.views import REASONS, UNDER_WAY, sold_out_for
 
 if TYPE_CHECKING:
     from bigfleet.engine.results import Verdict
@@ -75,11 +75,21 @@ class UnmetWords:
     def sentence(self, verdict: Verdict) -> str:
         """The words, or where there are none what the reason means; of what rails hold, that first."""
         detail, _ = self.of(verdict, self._core.read.profile(verdict.key.fingerprint, verdict.key.cluster))
-        said = sentence(detail) or REASONS[verdict.reason]
+        said = sentence(detail) or self._sold_out(verdict) or REASONS[verdict.reason]
         if not (held := self.held(verdict)):
             return said
         held = sentence(f"{held}: nothing of what was decided for it is done")
         return held if verdict.reason in UNDER_WAY else f"{held} {said}"
+
+    def _sold_out(self, verdict: Verdict) -> str:
+        """Of what rests and would serve a need: which of it cannot be bought at the moment."""
+        published = self._core.published
+        profile = self._core.read.profile(verdict.key.fingerprint, verdict.key.cluster)
+        if verdict.reason != UnmetReason.SUPPLY_BACKED_OFF or profile is None:
+            return ""
+        unit = parse_canonical(verdict.key.min_unit)
+        kinds = list(sold_out_for(profile, unit, published.sold_out, published.now))
+        return sentence(f"sold out: {'; '.join(kinds)}") if kinds else ""
 
     def held(self, verdict: Verdict) -> str:
         """Why nothing of what was decided for a need is done; empty where it is, or nothing was decided."""

@@ -151,6 +151,11 @@ def _interrupted(summary: dict[str, Any]) -> Answer:
         sentences.append(f"By class: {by_class}.")
     else:
         sentences.append("No running pod was thrown out.")
+    if anew := found.get("jobs_begun_anew"):
+        hours = found["pod_hours_run_again"]
+        sentences.append(
+            f"{_of(anew, 'time')} a job lost a pod and began anew: {hours:,.1f} hours of their pods were run again."
+        )
     if lost:
         sentences.append(f"{_of(lost, 'serving machine')} failed or vanished.")
     if preemptions:

@@ -68,6 +68,7 @@ class Generators:
         self._extra: dict[str, PodKind] = {}
         self._running: dict[tuple[str, str], Run] = {}
         self._stage_of: dict[str, Stage] = {}
+        self._anew = (0, 0)
 
     def play(self, workload: Workload, stages: list[Stage]) -> None:
         """Start a workload on the stages it concerns."""
@@ -92,6 +93,11 @@ class Generators:
                     self._jobs(workload, stage, dice)
                 case Archetypes():
                     self._archetypes(workload, stage, dice)
+
+    @property
+    def begun_anew(self) -> tuple[int, int]:
+        """How often a job lost a pod and began anew, and the time of all its pods that had to be run again."""
+        return self._anew
 
     def unfinished(self) -> Unfinished:
         """Of jobs whose length is known and that have pods."""
@@ -310,8 +316,11 @@ class Generators:
     def _lose_run(self, cluster: Cluster, podset: PodSet) -> None:
         run = self._running.get((cluster.name, podset.name))
         if run is not None and run.ends is not None:
+            left = max(1, run.ends.due - self._kernel.now)
             if run.checkpoints:
-                run.left = max(1, run.ends.due - self._kernel.now)
+                run.left = left
+            else:
+                self._anew = (self._anew[0] + 1, self._anew[1] + (run.left - left) * podset.live)
             run.ends.cancel()
             run.ends = None
 

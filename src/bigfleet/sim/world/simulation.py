@@ -371,6 +371,9 @@ class Simulation:
                 left.update({name: told.get(name, 0) for name in places})
         return sum(site.host.evicted for site in self.sites), dict(sorted(left.items()))
 
+    def begun_anew(self) -> tuple[int, int]:
+        return self._generators.begun_anew
+
     def unfinished(self) -> Unfinished:
         return self._generators.unfinished()
 
