@@ -30,7 +30,8 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "pods": f"{pods['running']:,} of {pods['live']:,} running",
         "machines": ", ".join(f"{count:,} {state}" for state, count in summary["machines"].items()),
         "serving": _serving(summary["serving_machines"]),
-        "cost": f"${dollars['total']:,.2f} (${dollars['per_hour']:,.2f} per hour). {unfinished(summary)}".rstrip(". "),
+        "cost": f"${dollars['total']:,.2f} (${dollars['per_hour']:,.2f} per hour)",
+        "not in it": unfinished(summary),
         "used": ", ".join(f"{spoken_name(name)} {share:.0%}" for name, share in summary["utilisation"].items())
         or "nothing",
         "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",
@@ -39,8 +40,9 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "begun anew": _anew(summary["interruptions"]),
         "shortfalls": summary["shortfalls"],
     }
-    if not facts["begun anew"]:
-        del facts["begun anew"]
+    for name in ("not in it", "begun anew"):
+        if not facts[name]:
+            del facts[name]
     if moved := evictions(summary):
         facts["moves"] = " ".join(moved)
     for row in summary["unmet"]:

@@ -66,7 +66,7 @@ def _cost(summary: dict[str, Any]) -> Answer:
     parts = parts or "no machine that was used has a price"
     sentences = [f"In {clock(summary['simulated_seconds'])}, {_cents(spent['per_hour'])} an hour: {parts}."]
     if cut := unfinished(summary):
-        sentences.append(cut)
+        sentences.append(f"Not in it: {cut}.")
     if used := ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()):
         sentences.append(f"Capacity used while serving: {used}.")
     if serving := summary["serving_machines"]:
@@ -107,8 +107,8 @@ def unfinished(summary: dict[str, Any]) -> str:
     if not left.get("jobs"):
         return ""
     return (
-        f"Not in it: {_of(left['jobs'], 'job')} had not ended when the run did, with up to"
-        f" {clock(left['longest_left_seconds'])} left, {left['pod_hours_left']:,.1f} hours of their pods in all."
+        f"{_of(left['jobs'], 'job')} had not ended when the run did, with up to"
+        f" {clock(left['longest_left_seconds'])} left, {left['pod_hours_left']:,.1f} hours of their pods in all"
     )
 
 
