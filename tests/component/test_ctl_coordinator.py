@@ -54,7 +54,13 @@ async def fleet(folder: Path) -> AsyncIterator[Typed]:
     async with coordinator(folder) as asked:
         for name in ("s0", "s1"):
             peer = Peer(asked.stub, name, f"{name}.example:7780", capabilities=OURS)
-            cluster = pb.ReportedCluster(cluster_id=f"c-{name}", connected=True, bound_machines=2)
+            cluster = pb.ReportedCluster(
+                cluster_id=f"c-{name}",
+                connected=True,
+                bound_machines=2,
+                reports_placement=name == "s0",
+                closing_nodes=3,
+            )
             short = pb.Shortfall(fingerprint="fp", priority=5, age_seconds=70)
             summary = pb.ShardSummary(total_machines=10, free_machines=4)
             await peer.report(summary=summary, shortfalls=[short], clusters=[cluster])
@@ -101,6 +107,8 @@ async def test_clusters_are_listed_and_moved(tmp_path: Path) -> None:
     async with fleet(tmp_path) as typed:
         table = await typed("clusters", "list")
         assert columns(table)[:2] == ["CLUSTER", "SHARD"] and "c-s1" in table
+        first, second = table.splitlines()[1:]
+        assert "none: nodes in use are not emptied" in first and "not emptied" not in second
         assert [each["binding"]["cluster_id"] for each in await typed.json("clusters", "list", "--shard", "s1")] == [
             "c-s1"
         ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from bigfleet.cli.ctl.explaining import folded
 from bigfleet.cli.ctl.reading import need_row
 from bigfleet.engine.engine import Engine
@@ -18,7 +20,7 @@ from bigfleet.shard.read.explaining import rendered
 from bigfleet.shard.read.service import need_of
 from bigfleet.sim import library
 from bigfleet.sim.document.document import Nanoseconds
-from bigfleet.sim.scenario.scenario import OperatorKind, Scenario
+from bigfleet.sim.scenario.scenario import OperatorKind, Scenario, parse_scenario
 from bigfleet.sim.world.simulation import Simulation
 from bigfleet.virtual.kernel import MINUTE, SECOND
 
@@ -174,3 +176,48 @@ def test_what_is_told_of_units_is_what_the_cluster_has() -> None:
         live, running = told.pods("", "")
         units = [verdict.units for verdict in told._latest["shard-0"].verdicts.rows()]
         assert (sum(each.count for each in units), sum(each.running for each in units)) == (live, running), name
+
+
+IDLE_FLEET = """\
+name: waiting
+description: Four pods and machines for them.
+duration: 20m
+shapes: {w: {resources: {cpu: 4, memory: 16Gi}, priority: 1000}}
+fleets: [{offers: [{name: od, instance_type: m6i.2xlarge, slots: 4}]}]
+clusters: [{name: prod}]
+workloads: [{kind: deployment, name: w, shape: w, replicas: 4}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("do: rails, paused: true", "Rails are paused: nothing of what was decided for it is done."),
+        ("do: rails, dry_run: true", "Rails are set to dry run: nothing of what was decided for it is done."),
+        ("do: operator-disconnect, for: 2h", "Its operator is not connected: the shard has not heard of what is new."),
+    ],
+)
+def test_a_summary_does_not_say_that_something_is_under_way_or_met_when_nothing_is(step: str, said: str) -> None:
+    scenario = parse_scenario(f"{IDLE_FLEET}steps: [{{at: 0s, {step}}}]\n", "waiting")
+    (row,) = library.play(scenario).summary["waiting"]
+    assert (row["pods"], row["shard"]) == (4, said)
+
+
+def test_a_summary_tells_a_gang_too_large_for_any_rack_from_one_whose_rack_is_in_use() -> None:
+    (row,) = library.play(library.find("unsatisfiable-gang")).summary["unmet"]
+    assert row["why"].endswith("and none could hold it even if it were empty: the largest takes 4 of its 8.")
+    rack = """\
+name: rack
+description: One rack of four; a pod of the same cluster stands on one of them when a gang of four comes.
+duration: 30m
+shapes:
+  train: {resources: {cpu: 90, memory: 900Gi, nvidia.com/gpu: 8}, priority: 1000, same: rack}
+  infer: {resources: {cpu: 8, memory: 32Gi, nvidia.com/gpu: 1}, priority: 1000}
+fleets: [{offers: [{name: dgx, instance_type: p4d.24xlarge, capacity_type: reserved, idle: 4, racks: 1}]}]
+clusters: [{name: ml}]
+workloads:
+  - {kind: deployment, name: infer, shape: infer, replicas: 2}
+  - {kind: deployment, name: train, shape: train, replicas: 4, start: 5m}
+"""
+    (row,) = library.play(parse_scenario(rack, "rack")).summary["unmet"]
+    assert "none has room now" in row["why"] and row["why"].endswith("1 of its 4 machines is in use by ml.")

@@ -41,7 +41,7 @@ UNMET_REASONS = {
     shardread_pb2.UNMET_REASON_UNSPECIFIED: "-",
     shardread_pb2.UNMET_REASON_PRIORITY_STARVED: "what fits serves equal or higher priorities",
     shardread_pb2.UNMET_REASON_NO_MATCHING_SUPPLY: "no machine fits",
-    shardread_pb2.UNMET_REASON_TOPOLOGY_UNSATISFIABLE: "no domain holds the group",
+    shardread_pb2.UNMET_REASON_TOPOLOGY_UNSATISFIABLE: "no domain has room for the group",
     shardread_pb2.UNMET_REASON_PREEMPTION_EXHAUSTED: "nothing left to preempt",
     shardread_pb2.UNMET_REASON_RESOURCE_NOT_PUBLISHED: "no machine has the resource",
     shardread_pb2.UNMET_REASON_SPREAD_UNSATISFIABLE: "would break its spread",
@@ -163,6 +163,14 @@ def outcome_code(words: str) -> str:
 def unmet_reason(code: int) -> str:
     known = UNMET_REASONS.get(shardread_pb2.UnmetReason.ValueType(code))
     return known if known is not None else f"reason {code}"
+
+
+def evictions_left(pods: int) -> str:
+    """How many pods may still be moved; below 0 some were lent."""
+    if pods > 0:
+        return str(pods)
+    lent = f", {-pods} lent" if pods else ""
+    return f"none{lent}: nodes in use are not emptied"
 
 
 def without_remedy(explanation: shardread_pb2.NeedExplanation) -> str:

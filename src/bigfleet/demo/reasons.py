@@ -19,7 +19,7 @@ REASONS = {
     UnmetReason.NONE: "is met",
     UnmetReason.PRIORITY_STARVED: "others of equal or higher priority hold every machine that fits",
     UnmetReason.NO_MATCHING_SUPPLY: "no machine of this fleet fits",
-    UnmetReason.TOPOLOGY_UNSATISFIABLE: "no single rack can hold it",
+    UnmetReason.TOPOLOGY_UNSATISFIABLE: "no single rack has room for it",
     UnmetReason.PREEMPTION_EXHAUSTED: "even taking machines from others is not enough",
     UnmetReason.RESOURCE_NOT_PUBLISHED: "no machine offers what it asks for",
     UnmetReason.SPREAD_UNSATISFIABLE: "free machines would break its spread",

@@ -1254,6 +1254,9 @@ class ReportedCluster(_message.Message):
     BOUND_MACHINES_FIELD_NUMBER: _builtins.int
     CLAIMED_SHARD_ID_FIELD_NUMBER: _builtins.int
     FOLLOWS_REFERRALS_FIELD_NUMBER: _builtins.int
+    REPORTS_PLACEMENT_FIELD_NUMBER: _builtins.int
+    EVICTIONS_LEFT_FIELD_NUMBER: _builtins.int
+    CLOSING_NODES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     connected: _builtins.bool
     bound_machines: _builtins.int
@@ -1261,6 +1264,12 @@ class ReportedCluster(_message.Message):
     """Hello.bound_shard_id, when the operator sent one"""
     follows_referrals: _builtins.bool
     """the operator may be sent to another shard"""
+    reports_placement: _builtins.bool
+    """the operator says what stands where, so its nodes can be consolidated"""
+    evictions_left: _builtins.int
+    """pods that consolidation may move now; none: no node is emptied that is in use"""
+    closing_nodes: _builtins.int
+    """nodes that take no new pods, so that they become empty by themselves"""
     def __init__(
         self,
         *,
@@ -1269,10 +1278,13 @@ class ReportedCluster(_message.Message):
         bound_machines: _builtins.int = ...,
         claimed_shard_id: _builtins.str = ...,
         follows_referrals: _builtins.bool = ...,
+        reports_placement: _builtins.bool = ...,
+        evictions_left: _builtins.int = ...,
+        closing_nodes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound_machines", b"bound_machines", "claimed_shard_id", b"claimed_shard_id", "cluster_id", b"cluster_id", "connected", b"connected", "follows_referrals", b"follows_referrals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound_machines", b"bound_machines", "claimed_shard_id", b"claimed_shard_id", "closing_nodes", b"closing_nodes", "cluster_id", b"cluster_id", "connected", b"connected", "evictions_left", b"evictions_left", "follows_referrals", b"follows_referrals", "reports_placement", b"reports_placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1761,8 +1773,14 @@ class ClusterStatus(_message.Message):
     CONNECTED_FIELD_NUMBER: _builtins.int
     BOUND_MACHINES_FIELD_NUMBER: _builtins.int
     REPORTING_SHARD_IDS_FIELD_NUMBER: _builtins.int
+    REPORTS_PLACEMENT_FIELD_NUMBER: _builtins.int
+    EVICTIONS_LEFT_FIELD_NUMBER: _builtins.int
+    CLOSING_NODES_FIELD_NUMBER: _builtins.int
     connected: _builtins.bool
     bound_machines: _builtins.int
+    reports_placement: _builtins.bool
+    evictions_left: _builtins.int
+    closing_nodes: _builtins.int
     @_builtins.property
     def binding(self) -> Global___ClusterBinding: ...
     @_builtins.property
@@ -1776,10 +1794,13 @@ class ClusterStatus(_message.Message):
         connected: _builtins.bool = ...,
         bound_machines: _builtins.int = ...,
         reporting_shard_ids: _abc.Iterable[_builtins.str] | None = ...,
+        reports_placement: _builtins.bool = ...,
+        evictions_left: _builtins.int = ...,
+        closing_nodes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "bound_machines", b"bound_machines", "connected", b"connected", "reporting_shard_ids", b"reporting_shard_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "bound_machines", b"bound_machines", "closing_nodes", b"closing_nodes", "connected", b"connected", "evictions_left", b"evictions_left", "reporting_shard_ids", b"reporting_shard_ids", "reports_placement", b"reports_placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

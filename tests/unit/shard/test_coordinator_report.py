@@ -9,6 +9,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.shard.contract.shortfalls import folded
 from bigfleet.shard.contract.step_result import Listed
 from bigfleet.shard.coordinator_link.report import standing_of
+from tests.strategies.placing_operator import PlacingOperator
 from tests.strategies.shard_world import OLD, S, World, cpu, test_config
 
 
@@ -71,3 +72,18 @@ def test_what_a_cluster_lacks_that_is_away_is_not_reported() -> None:
     world.core._last.shortfalls = tuple(replace(each, away=True) for each in world.core._last.shortfalls)
     world.core._published = None
     assert not standing_of(world.core, world.now).shortfalls
+
+
+def test_a_report_says_how_many_pods_consolidation_may_still_move_and_of_whom_that_can_be_said() -> None:
+    """`c` reports placement, and thirty pods that became old have earned it one eviction (0.045 each)."""
+    world = World(test_config(with_coordinator=False))
+    world.provider.several(40, "s", S.SPECULATIVE, size={"cpu": 4000})
+    world.operator("sums").send(cpu("sums", 1))
+    cluster = PlacingOperator(world, "c")
+    cluster.start(30, 3)
+    world.run(1200)
+    told = {
+        each.cluster_id: (each.reports_placement, each.evictions_left)
+        for each in standing_of(world.core, world.now).clusters
+    }
+    assert told == {"c": (True, 1), "sums": (False, 0)}

@@ -265,9 +265,31 @@ def test_a_group_no_rack_holds_is_never_told_as_if_it_got_machines_later(minutes
         world.provider.several(3, f"{rack}-", S.SPECULATIVE, labels={RACK: rack})
     cluster.start(4, 3)
     world.run(60 * minutes)
-    assert row(world)["WHY"] == "no domain holds the group"
+    never = "ll of it must be in one rack, and none could hold it even if it were empty: the largest takes 3 of its 4"
+    assert row(world)["WHY"] == f"a{never}"
+    assert line(explained(world), "why") == f"A{never}."
     lost = line(explained(world), "lost")
     assert "whole group" in lost and "probe" not in lost
+
+
+def test_a_group_whose_rack_is_in_use_is_not_told_that_no_rack_could_hold_it() -> None:
+    """One rack of four machines; a pod of another cluster stands on one of them when a group of four comes."""
+    world = World(oracle=False)
+    world.provider.several(4, "i", labels={RACK: "a"}, size={"cpu": 4000})
+    other = PlacingOperator(world, "other")
+    other.asks = {"priority": 1000}
+    other.start(1, 3)
+    world.run(60)
+    assert len(world.provider.configured("other")) == 1
+    cluster = PlacingOperator(world, "c")
+    cluster.asks = {"same": RACK, "group": "g", "priority": 0}
+    cluster.start(4, 3)
+    world.run(60)
+    (verdict,) = [each for each in world.results[-1].verdicts.rows() if each.key.cluster == "c"]
+    assert need_row(need_of(world.core, verdict))["WHY"] == (
+        "all of it must be in one rack, and none has room now: a could hold it, "
+        "but 1 of its 4 machines is in use by other"
+    )
 
 
 def test_a_group_that_is_tried_only_now_and_then_is_told_so() -> None:

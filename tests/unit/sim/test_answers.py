@@ -85,12 +85,51 @@ def test_interruptions_name_cause_and_class() -> None:
 
 def test_a_baseline_is_compared_in_both_directions() -> None:
     base: dict[str, Any] = {"sharding": "per-cluster", "dollars": 25.0, "saved": 12.5, "saved_share": 0.5}
-    base["time_to_capacity_p99"] = {"batch": 95.0}
+    base |= {"clusters": 3, "time_to_capacity_p99": {"batch": 95.0}}
     _, cost, waits, _ = answers({**SUMMARY, "baseline": base}, [])
-    assert waits.sentences[-1] == "With one autoscaler per cluster 99% run: batch within 1m 35s."
-    assert cost.sentences[-1] == "$12.50 (50%) less than one autoscaler per cluster, which costs $25.00."
+    assert waits.sentences[-1] == "With each cluster on machines of its own 99% run: batch within 1m 35s."
+    assert (
+        cost.sentences[-1]
+        == "$12.50 (50%) less than BigFleet with each cluster on machines of its own, which costs $25.00."
+    )
     worse = {**base, "dollars": 10.0, "saved": -2.5, "saved_share": -0.25}
     assert "$2.50 (25%) more than" in answers({**SUMMARY, "baseline": worse}, [])[1].sentences[-1]
+
+
+def test_jobs_that_the_end_cut_off_are_told_beside_the_dollars() -> None:
+    left = {"jobs": 2, "longest_left_seconds": 169200.0, "pod_hours_left": 55.9}
+    cost = answers({**SUMMARY, "unfinished": left}, [])[1].sentences
+    assert cost[1] == (
+        "Not in it: 2 jobs had not ended when the run did, with up to 1d 23h left, 55.9 hours of their pods in all."
+    )
+    none = {"jobs": 0, "longest_left_seconds": 0.0, "pod_hours_left": 0.0}
+    assert not any("Not in it" in each for each in answers({**SUMMARY, "unfinished": none}, [])[1].sentences)
+
+
+def test_a_budget_of_moves_that_is_empty_is_told_with_what_it_means() -> None:
+    told = {"earned": 14, "spent": 13, "left": {"prod": 0, "web": 1}}
+    cost = answers({**SUMMARY, "evictions": told}, [])[1].sentences
+    assert cost[-2:] == [
+        "Moves of pods to save money: 14 earned, 13 spent, 1 left.",
+        "None left in prod: nodes in use there are closed at most, and not emptied.",
+    ]
+    rich = {"earned": 14, "spent": 13, "left": {"web": 1}}
+    assert answers({**SUMMARY, "evictions": rich}, [])[1].sentences[-1] == cost[-2]
+
+
+def test_jobs_that_began_anew_are_told_with_what_that_took() -> None:
+    thrown = {"pods": {"reclaim": 3}, "by_class": {"batch": 3}, "machines_lost": 0}
+    thrown |= {"jobs_begun_anew": 3, "pod_hours_run_again": 4.25}
+    said = told(interruptions=thrown)["What"][1]
+    assert said[-1] == "3 times a job lost a pod and began anew: 4.2 hours of their pods were run again."
+
+
+def test_a_single_cluster_is_told_that_there_was_nothing_to_compare() -> None:
+    base: dict[str, Any] = {"sharding": "per-cluster", "clusters": 1, "dollars": 25.0, "saved": 0.0, "saved_share": 0.0}
+    base["time_to_capacity_p99"] = {"batch": 95.0}
+    said = [each for answer in answers({**SUMMARY, "baseline": base}, []) for each in answer.sentences]
+    assert any("no comparison with another autoscaler" in each for each in said)
+    assert not [each for each in said if "less than" in each or "machines of its own" in each]
 
 
 def test_a_run_on_owned_machines_costs_nothing() -> None:

@@ -8,6 +8,7 @@ from bigfleet.sim.document.document import Amounts
 from bigfleet.sim.scenario.shapes import Colocation, PodShape, SpreadSpec
 from bigfleet.sim.world.cluster import Cluster
 from bigfleet.sim.world.pods import Kinds, PodKind
+from bigfleet.virtual.kernel import HOUR
 
 
 class Watch:
@@ -144,7 +145,7 @@ def test_lost_pods_come_back_when_somebody_manages_them() -> None:
     assert len(bare.rollup()) == 0
 
 
-def test_scaling_down_takes_waiting_pods_first_then_the_newest_bound() -> None:
+def test_scaling_down_takes_waiting_pods_first_then_where_most_stand_together() -> None:
     c, _ = cluster()
     c.create("w", "w", kind("web"), 4, now=0)
     c.join("n1", machine(4))
@@ -154,7 +155,57 @@ def test_scaling_down_takes_waiting_pods_first_then_the_newest_bound() -> None:
     c.bind(now=3)
     assert c.podsets["w"].waiting_count == 1
     c.scale("w", 5, now=4)
-    assert (c.podsets["w"].waiting_count, placed(c, "w")) == (0, {"n1": 4, "n2": 1})
+    assert (c.podsets["w"].waiting_count, placed(c, "w")) == (0, {"n1": 3, "n2": 2})
+
+
+def test_ten_full_nodes_are_ten_half_full_ones_after_a_deployment_was_halved() -> None:
+    c, _ = cluster()
+    c.create("w", "w", kind("web"), 100, now=0)
+    for number in range(10):
+        c.join(f"n{number}", machine(10))
+    c.bind(now=1)
+    c.scale("w", 50, now=HOUR)
+    assert list(placed(c, "w").values()) == [5] * 10
+    c.scale("w", 47, now=2 * HOUR)
+    assert sorted(placed(c, "w").values()) == [4] * 3 + [5] * 7
+    c.scale("w", 40, now=2 * HOUR)
+    assert list(placed(c, "w").values()) == [4] * 10
+    c.validate()
+
+
+def test_a_scale_down_ranks_nodes_once_as_a_replica_set_does() -> None:
+    """Five and three pods, four to go: all four leave the node of five, though it soon holds fewer than the other."""
+    c, _ = cluster()
+    c.create("w", "w", kind("web"), 8, now=0)
+    c.join("n1", machine(5))
+    c.join("n2", machine(3))
+    c.bind(now=1)
+    c.scale("w", 4, now=HOUR)
+    assert placed(c, "w") == {"n1": 1, "n2": 3}
+
+
+def test_of_nodes_that_hold_equally_many_the_clearly_younger_lose_theirs_first() -> None:
+    c, _ = cluster()
+    c.create("w", "w", kind("web"), 4, now=0)
+    c.join("n1", machine(4))
+    c.bind(now=1)
+    c.join("n2", machine(4))
+    c.scale("w", 8, now=9 * HOUR)
+    c.bind(now=9 * HOUR)
+    c.scale("w", 5, now=10 * HOUR)
+    assert placed(c, "w") == {"n1": 4, "n2": 1}
+
+
+def test_a_day_or_a_day_and_an_hour_is_the_same_age_to_a_scale_down() -> None:
+    c, _ = cluster()
+    c.create("w", "w", kind("web"), 4, now=0)
+    c.join("n1", machine(4))
+    c.bind(now=1)
+    c.join("n2", machine(4))
+    c.scale("w", 8, now=HOUR)
+    c.bind(now=HOUR)
+    c.scale("w", 4, now=25 * HOUR)
+    assert placed(c, "w") == {"n1": 2, "n2": 2}
 
 
 def test_a_cordoned_node_gets_no_new_pods() -> None:

@@ -426,3 +426,58 @@ def test_months_of_cycles_take_no_more_memory_than_days(monkeypatch: pytest.Monk
     waits = meter.waited("batch", 50)
     assert waits is not None
     assert 3900 < waits < 4050
+
+
+def test_jobs_longer_than_the_replay_are_told_and_played_to_their_end_with_a_longer_tail(tmp_path: Path) -> None:
+    """A job of two hours and one of four with three pods; the replay ends an hour after the second came."""
+    csv = """\
+submit,run,cores,ram,gpus,tier,queue,n
+2026-01-31T08:00:00+00:00,120,2,4,,silver,a,1
+2026-01-31T08:00:00+00:00,240,2,4,,silver,a,3
+2026-01-31T08:00:00+00:00,5,2,4,,silver,a,1
+"""
+    cut = library.play(replay_csv(*files(tmp_path, csv))).summary["unfinished"]
+    assert cut["jobs"] == 2
+    assert 3 * 3600 <= cut["longest_left_seconds"] < 3 * 3600 + 300
+    assert 10 <= cut["pod_hours_left"] < 10.3
+    whole = library.play(replay_csv(*files(tmp_path, csv, f"tail: 4h5m\n{MAP}"))).summary
+    assert whole["unfinished"] == {"jobs": 0, "longest_left_seconds": 0.0, "pod_hours_left": 0.0}
+
+
+def test_a_gang_name_used_again_night_after_night_is_a_gang_of_its_own_each_night(tmp_path: Path) -> None:
+    nights = "".join(f"{night * 24},1,4,nightly\n" * 4 for night in range(7))
+    jobs = jobs_of(tmp_path, f"arrival,duration,cpu,gang\n{nights}", gang_within="rack", time_unit="h")
+    assert [job.pods for job in jobs] == [4] * 7
+    assert [job.arrival for job in jobs] == [night * 24 * HOUR for night in range(7)]
+    assert {job.duration for job in jobs} == {HOUR}
+
+
+def test_gangs_of_one_name_that_overlap_or_never_end_stay_one(tmp_path: Path) -> None:
+    (late,) = jobs_of(tmp_path, "arrival,duration,cpu,gang\n59,60,4,g\n0,60,4,g\n", gang_within="rack")
+    assert (late.pods, late.arrival, late.duration) == (2, 0, 119 * SECOND)
+    (ever,) = jobs_of(tmp_path, "arrival,duration,cpu,gang\n0,,4,g\n500,60,4,g\n", gang_within="rack")
+    assert (ever.pods, ever.duration) == (2, None)
+
+
+def test_a_map_can_say_what_nodes_have_less_and_that_jobs_go_on_where_they_were(tmp_path: Path) -> None:
+    """Two pods of four cores fill a machine of eight; beside a DaemonSet each needs one of its own."""
+    csv = "submit,run,cores,ram,gpus,tier,queue,n\n2026-01-31T08:00:00+00:00,120,4,8,,silver,a,2\n"
+    mapping = MAP.replace("m6i.4xlarge", "m6i.2xlarge")
+    plain = library.play(replay_csv(*files(tmp_path, csv, mapping))).summary
+    beside = replay_csv(*files(tmp_path, csv, f"overhead: {{cpu: 500m, memory: 1Gi}}\ncheckpoints: true\n{mapping}"))
+    assert plain["serving_machines"]["max"] == 1
+    assert library.play(beside).summary["serving_machines"]["max"] == 2
+    assert isinstance(beside.workloads[0], Trace) and beside.workloads[0].checkpoints
+
+
+@pytest.mark.parametrize("pods", ["2.5", "0.5"])
+def test_half_a_pod_is_refused(tmp_path: Path, pods: str) -> None:
+    with pytest.raises(DocumentError, match=rf"jobs.csv:2: n is '{pods}'"):
+        replay_csv(*files(tmp_path, f"submit,run,cores,ram,gpus,tier,queue,n\n0,1,2,4,,silver,a,{pods}\n"))
+
+
+def test_a_packed_file_is_told_to_be_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00")
+    with pytest.raises(DocumentError, match="unpack it first"):
+        replay_csv(path, files(tmp_path)[1])

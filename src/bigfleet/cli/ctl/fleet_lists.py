@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bigfleet.cli import words
 from bigfleet.cli.ctl.coordinator_calls import Coordinators, coordinator_command
 from bigfleet.cli.ctl.forget import forget
 from bigfleet.cli.ctl.shard_calls import at
@@ -85,7 +86,12 @@ def move_domain(coordinators: Coordinators, key: Key, value: Value, to: To) -> N
 @clusters.command("list")
 @coordinator_command(watchable=True)
 def list_clusters(coordinators: Coordinators, shard_id: OnlyShard = "") -> None:
-    """List clusters, the shard each belongs to, and who reports it."""
+    """List clusters, the shard each belongs to, and who reports it.
+
+    EVICTIONS LEFT: pods that may still be moved to save money. A cluster earns a few with every hundred pods that have
+    run for a quarter of an hour; without any, nodes in use stay as they are until pods leave by themselves. CLOSING:
+    nodes that take no new pods so that this happens. Both only of clusters whose operator reports placement.
+    """
     found = coordinators.ask("ListClusters", pb.ListClustersRequest(shard_id=shard_id))
     coordinators.show(found.clusters, _cluster_row)
 
@@ -142,6 +148,8 @@ def _cluster_row(each: pb.ClusterStatus) -> dict[str, Any]:
         "SHARD": each.binding.shard_id,
         "CONNECTED": each.connected,
         "MACHINES": each.bound_machines,
+        "CLOSING": each.closing_nodes if each.reports_placement else None,
+        "EVICTIONS LEFT": words.evictions_left(each.evictions_left) if each.reports_placement else None,
         "REPORTED BY": list(each.reporting_shard_ids),
         "SINCE": at(each.binding.bound_at_unix_nanos),
     }

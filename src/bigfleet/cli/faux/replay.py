@@ -47,7 +47,8 @@ def replay(
         ),
     ] = None,
     baseline: Annotated[
-        bool, typer.Option("--baseline", help="Also run one autoscaler per cluster and compare.")
+        bool,
+        typer.Option("--baseline", help="Also run it with each cluster on machines of its own: what sharing is worth."),
     ] = False,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="Recording only: decide every recorded step again, nothing more.")
@@ -94,6 +95,9 @@ def replay(
     if out is not None:
         write_run(finished, out)
     print_summary(finished.summary, output)
+    if not recorded and (left := finished.summary["unfinished"]["longest_left_seconds"]):
+        longer = f"{math.ceil(left / 3600)}h"
+        typer.echo(f"WARN  jobs were cut off; a `tail` in the map that is {longer} longer plays all of them", err=True)
     tell_verdicts(finished)
     tell_written(out)
     raise typer.Exit(0 if finished.passed else 1)

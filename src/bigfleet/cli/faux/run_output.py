@@ -7,6 +7,7 @@ import typer
 from bigfleet.cli.output import Output, print_data, print_record
 from bigfleet.model.amounts import spoken_amounts, spoken_name
 from bigfleet.sim.library import Finished
+from bigfleet.sim.report.answers import ALONE, SHARDINGS, evictions, unfinished
 from bigfleet.sim.report.axes import clock
 from bigfleet.sim.scenario.expectations import promise
 from bigfleet.sim.scenario.fit import misfits
@@ -30,13 +31,20 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
         "machines": ", ".join(f"{count:,} {state}" for state, count in summary["machines"].items()),
         "serving": _serving(summary["serving_machines"]),
         "cost": f"${dollars['total']:,.2f} (${dollars['per_hour']:,.2f} per hour)",
+        "not in it": unfinished(summary),
         "used": ", ".join(f"{spoken_name(name)} {share:.0%}" for name, share in summary["utilisation"].items())
         or "nothing",
         "actions": ", ".join(f"{count:,} {kind}" for kind, count in summary["actions"].items() if count) or "none",
         "interrupted": ", ".join(f"{n:,} by {cause}" for cause, n in summary["interruptions"]["pods"].items())
         or "none",
+        "begun anew": _anew(summary["interruptions"]),
         "shortfalls": summary["shortfalls"],
     }
+    for name in ("not in it", "begun anew"):
+        if not facts[name]:
+            del facts[name]
+    if moved := evictions(summary):
+        facts["moves"] = " ".join(moved)
     for row in summary["unmet"]:
         lacks = spoken_amounts({name: str(amount) for name, amount in row["lacks"].items()})
         name, lacking = f"{row['cluster']} lacks", f"{lacks} at priority {row['priority']}. {row['why']}"
@@ -53,9 +61,24 @@ def print_summary(summary: dict[str, Any], output: Output) -> None:
             f"slowest {clock(row['max'])}{still}"
         )
     if "baseline" in summary:
-        base = summary["baseline"]
-        facts["baseline"] = f"{base['sharding']}: ${base['dollars']:,.2f}, {base['saved_share']:.1%} saved"
+        facts["baseline"] = _baseline(summary["baseline"])
     print_record(facts, output)
+
+
+def _baseline(base: dict[str, Any]) -> str:
+    """What the same demand costs the other way."""
+    if base["clusters"] == 1:
+        return ALONE
+    share = f"{abs(base['saved_share']):.1%}"
+    worth = "as much" if share == "0.0%" else f"{share} {'less' if base['saved'] > 0 else 'more'}"
+    return f"BigFleet with {SHARDINGS[base['sharding']]}: ${base['dollars']:,.2f}, this run costs {worth}"
+
+
+def _anew(found: dict[str, Any]) -> str:
+    """Jobs that were interrupted and had no checkpoint."""
+    if not (jobs := found["jobs_begun_anew"]):
+        return ""
+    return f"{jobs:,} times a job that lost a pod; {found['pod_hours_run_again']:,.1f} hours of pods were run again"
 
 
 def _serving(machines: dict[str, int]) -> str:

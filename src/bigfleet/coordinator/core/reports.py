@@ -50,6 +50,10 @@ class ReportedCluster(Struct, frozen=True, gc=False):
     machines: int = 0
     claimed: str = ""
     referable: bool = False
+    # Of one that reports placement: pods that consolidation may move now, and nodes closed to new ones.
+    placed: bool = False
+    evictions: int = 0
+    closing: int = 0
 
 
 class Report(Struct, frozen=True, gc=False):

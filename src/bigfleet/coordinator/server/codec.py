@@ -61,7 +61,14 @@ def report_of(message: coordinator_pb2.ShardReport) -> Report:
         ),
         clusters=tuple(
             ReportedCluster(
-                each.cluster_id, each.connected, each.bound_machines, each.claimed_shard_id, each.follows_referrals
+                each.cluster_id,
+                each.connected,
+                each.bound_machines,
+                each.claimed_shard_id,
+                each.follows_referrals,
+                each.reports_placement,
+                each.evictions_left,
+                each.closing_nodes,
             )
             for each in message.clusters
         ),

@@ -9,6 +9,7 @@ from bigfleet.coordinator.core.quotas import live_shares
 from bigfleet.wire import coordinator_pb2
 
 if TYPE_CHECKING:
+    from bigfleet.coordinator.core.reports import ReportedCluster
     from bigfleet.coordinator.core.tables import Tables
     from bigfleet.coordinator.server.tenure import Tenure
 
@@ -76,22 +77,25 @@ def reports(tenure: Tenure, shard_id: str) -> coordinator_pb2.ListShardReportsRe
 
 def clusters(tenure: Tenure, shard_id: str) -> coordinator_pb2.ListClustersResponse:
     tables = tenure.state.tables
-    seen: dict[str, list[tuple[str, bool, int]]] = {}
+    seen: dict[str, list[tuple[str, ReportedCluster]]] = {}
     for generation, heard in tenure.leader.heard.items():
         shard = tables.generations.get(generation)
         for each in heard.report.clusters if shard is not None else ():
-            seen.setdefault(each.cluster, []).append((shard.id, each.connected, each.machines))  # type: ignore[union-attr]
+            seen.setdefault(each.cluster, []).append((shard.id, each))  # type: ignore[union-attr]
     made = coordinator_pb2.ListClustersResponse()
     for name in sorted(tables.clusters):
         bound = binding(tables, name)
         if shard_id not in ("", bound.shard_id):
             continue
-        told = sorted(seen.get(name, ()))
+        told = sorted(seen.get(name, ()), key=lambda each: each[0])
         made.clusters.add(
             binding=bound,
-            connected=any(connected for _, connected, _ in told),
-            bound_machines=sum(machines for _, _, machines in told),
-            reporting_shard_ids=[shard for shard, _, _ in told],
+            connected=any(each.connected for _, each in told),
+            bound_machines=sum(each.machines for _, each in told),
+            reporting_shard_ids=[shard for shard, _ in told],
+            reports_placement=any(each.placed for _, each in told),
+            evictions_left=sum(each.evictions for _, each in told),
+            closing_nodes=sum(each.closing for _, each in told),
         )
     return made
 

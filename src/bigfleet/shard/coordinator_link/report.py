@@ -115,4 +115,7 @@ def _cluster(core: ShardCore, view: ClusterView) -> coordinator_pb2.ReportedClus
         bound_machines=sum(count for state, count in view.machines.items() if state in BOUND),
         claimed_shard_id=core.read.claimed_shard(view.name),
         follows_referrals=REFERRALS in view.capabilities,
+        reports_placement=core.read.placement.reports_placement(view.name),
+        evictions_left=core.published.evictions.get(view.name, 0),
+        closing_nodes=core.published.closing.get(view.name, 0),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bigfleet.engine.explain import Explanation, HigherPriority, MoreSupply, Source, Why, WithoutConstraint
 from bigfleet.engine.results import UnmetReason
 from bigfleet.shard.read import views
+from bigfleet.shard.read.unmet_words import sentence
 from bigfleet.wire import provider_pb2, shardread_pb2
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def rendered(
 
 def refused(need: shardread_pb2.NeedView) -> shardread_pb2.NeedExplanation:
     """Of a row that is refused there is nothing to search for."""
-    return shardread_pb2.NeedExplanation(need=need, reason=f"{need.detail[0].upper()}{need.detail[1:]}.")
+    return shardread_pb2.NeedExplanation(need=need, reason=sentence(need.detail))
 
 
 def _search(explanation: Explanation) -> shardread_pb2.RemedySearch.ValueType:
@@ -95,7 +96,7 @@ def _sentence(explanation: Explanation, published: Published, need: shardread_pb
         return held
     if verdict.satisfied:
         return views.REASONS[verdict.reason]
-    said = f"{need.detail[0].upper()}{need.detail[1:]}." if need.detail else views.REASONS[verdict.reason]
+    said = sentence(need.detail) or views.REASONS[verdict.reason]
     sold_out = [f"Sold out: {'; '.join(need.sold_out)}."] if need.sold_out else []
     if sold_out and verdict.reason == UnmetReason.SUPPLY_BACKED_OFF and not need.detail:
         said = ""

@@ -14,8 +14,11 @@ from bigfleet.engine.policy import SECOND
 from bigfleet.engine.results import UnmetReason
 from bigfleet.model.amounts import spoken_amounts
 from bigfleet.model.machine import MachineState
+from bigfleet.model.names import HOSTNAME_LABEL
 from bigfleet.model.resources import Resources
 from bigfleet.shard.core.machines.matching import parse_canonical, shape_serves
+from bigfleet.shard.read.gang_words import Alike, by_shape, why_nowhere
+from bigfleet.shard.read.views import REASONS, UNDER_WAY, sold_out_for
 
 if TYPE_CHECKING:
     from bigfleet.engine.results import Verdict
@@ -42,6 +45,7 @@ class UnmetWords:
     def __init__(self, core: ShardCore) -> None:
         self._core = core
         self._in_state: dict[MachineState, list[Record]] = {}
+        self._alike: list[Alike] | None = None
 
     def of(self, verdict: Verdict, profile: Profile | None) -> tuple[str, int]:
         """The words, empty where the reason says all there is; and how many failed machines they tell of."""
@@ -56,6 +60,8 @@ class UnmetWords:
             return "what is free may be interrupted, and its units must not be", 0
         if verdict.reason in _NONE_THERE and not published.machines:
             return _none_owned(sum(each.machines for each in published.providers)), 0
+        if verdict.reason == UnmetReason.TOPOLOGY_UNSATISFIABLE and profile is not None:
+            return self._nowhere(verdict, profile), 0
         if verdict.reason == UnmetReason.AWAITING_DRAIN and profile is not None:
             return self._drains(verdict, profile), 0
         if verdict.reason in _TAKEN and profile is not None and (said := self._refused(verdict, profile)):
@@ -65,6 +71,25 @@ class UnmetWords:
         if failed := self._that_failed(verdict, profile):
             return _failed(failed), len(failed)
         return self._taken_by_overhead(verdict, profile), 0
+
+    def sentence(self, verdict: Verdict) -> str:
+        """The words, or where there are none what the reason means; of what rails hold, that first."""
+        detail, _ = self.of(verdict, self._core.read.profile(verdict.key.fingerprint, verdict.key.cluster))
+        said = sentence(detail) or self._sold_out(verdict) or REASONS[verdict.reason]
+        if not (held := self.held(verdict)):
+            return said
+        held = sentence(f"{held}: nothing of what was decided for it is done")
+        return held if verdict.reason in UNDER_WAY else f"{held} {said}"
+
+    def _sold_out(self, verdict: Verdict) -> str:
+        """Of what rests and would serve a need: which of it cannot be bought at the moment."""
+        published = self._core.published
+        profile = self._core.read.profile(verdict.key.fingerprint, verdict.key.cluster)
+        if verdict.reason != UnmetReason.SUPPLY_BACKED_OFF or profile is None:
+            return ""
+        unit = parse_canonical(verdict.key.min_unit)
+        kinds = list(sold_out_for(profile, unit, published.sold_out, published.now))
+        return sentence(f"sold out: {'; '.join(kinds)}") if kinds else ""
 
     def held(self, verdict: Verdict) -> str:
         """Why nothing of what was decided for a need is done; empty where it is, or nothing was decided."""
@@ -113,6 +138,17 @@ class UnmetWords:
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
         shapes = (shape for shape in self._core.read.free_shapes() if shape.provider in providers)
         return {shape.provider for shape in shapes if shape_serves(shape, profile, unit, overhead)}
+
+    def _nowhere(self, verdict: Verdict, profile: Profile) -> str:
+        """Whether a domain could hold a gang that has no place."""
+        key, read = verdict.key, self._core.read
+        parts = read.demand.parts(key)
+        if profile.same is None or profile.same.key == HOSTNAME_LABEL or not parts:
+            return ""
+        if self._alike is None:
+            self._alike = by_shape(read.records())
+        runs = verdict.domain if verdict.units is not None and verdict.units.running else None
+        return why_nowhere(self._alike, parts, profile, read.overhead(key.cluster), runs or "")
 
     def _taken_by_overhead(self, verdict: Verdict, profile: Profile) -> str:
         """What would hold a unit, but not beside what the cluster runs on every node."""
@@ -164,6 +200,11 @@ class UnmetWords:
             self._in_state[state] = list(records)
         unit, overhead = parse_canonical(verdict.key.min_unit), self._core.read.overhead(verdict.key.cluster)
         return [each for each in self._in_state[state] if shape_serves(each.shape, profile, unit, overhead)]
+
+
+def sentence(detail: str) -> str:
+    """Words as a sentence of their own; nothing stays nothing."""
+    return f"{detail[0].upper()}{detail[1:]}." if detail else ""
 
 
 def _first(kinds: Collection[str]) -> str:

@@ -30,7 +30,7 @@ _INT32 = 2**31 - 1
 _KINDS = {name.removeprefix("ACTION_KIND_").capitalize(): number for name, number in shardread_pb2.ActionKind.items()}
 BOOTSTRAP_FAILED = shardread_pb2.UNMET_REASON_BOOTSTRAP_FAILED
 # Reasons of a need that lacks nothing more than what was decided for it.
-_UNDER_WAY = frozenset({UnmetReason.NONE, UnmetReason.AWAITING_NODE, UnmetReason.AWAITING_DRAIN})
+UNDER_WAY = frozenset({UnmetReason.NONE, UnmetReason.AWAITING_NODE, UnmetReason.AWAITING_DRAIN})
 
 
 def need_view(
@@ -87,7 +87,7 @@ def need_view(
         # The engine counts on machines that nobody can turn into nodes at the moment.
         view.satisfied = False
         view.unmet_reason = BOOTSTRAP_FAILED
-    elif held and verdict.reason in _UNDER_WAY:
+    elif held and verdict.reason in UNDER_WAY:
         # What would answer all of it was decided, and nobody does it.
         view.satisfied = False
         view.unmet_reason = shardread_pb2.UNMET_REASON_ACQUISITION_HELD
@@ -147,8 +147,8 @@ def _units(parts: UnitParts) -> shardread_pb2.NeedUnits:
 REASONS = {
     UnmetReason.NONE: "Satisfied.",
     UnmetReason.PRIORITY_STARVED: "Matching machines exist, but demand of equal or higher precedence holds them all.",
-    UnmetReason.NO_MATCHING_SUPPLY: "No machine in any state matches its requirements and is large enough.",
-    UnmetReason.TOPOLOGY_UNSATISFIABLE: "All its machines must share one domain, and no domain can hold them.",
+    UnmetReason.NO_MATCHING_SUPPLY: "No machine in any state has the labels, taints and size that it needs.",
+    UnmetReason.TOPOLOGY_UNSATISFIABLE: "All its machines must share one domain, and none has room for them all now.",
     UnmetReason.PREEMPTION_EXHAUSTED: "Everything that could be preempted for it is not enough.",
     UnmetReason.RESOURCE_NOT_PUBLISHED: "It wants a resource that no machine offers.",
     UnmetReason.SPREAD_UNSATISFIABLE: "Free machines match, but taking them would break its spread.",

@@ -30,6 +30,9 @@ class MisfitError(ValueError):
         self.place = place
 
 
+_PACKED = frozenset({".gz", ".zip", ".bz2", ".xz", ".zst"})
+
+
 def text_of(path: Path) -> str:
     """The text of a file somebody named."""
     try:
@@ -37,7 +40,9 @@ def text_of(path: Path) -> str:
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{path}: is not text: byte {error.start} is not UTF-8; save it as UTF-8") from error
+        packed = path.suffix in _PACKED
+        how = "unpack it first" if packed else "save it as UTF-8"
+        raise DocumentError(f"{path}: is not text: byte {error.start} is not UTF-8; {how}") from error
 
 
 def compose(text: str, where: str) -> yaml.Node:

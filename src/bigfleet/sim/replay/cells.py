@@ -71,9 +71,13 @@ class Cells:
     def text(self, column: str, default: str) -> str:
         return (self._row.get(column) or "").strip() or default
 
-    def whole(self, column: str, default: int, *, low: int, high: int | None = None, accepted: str = "") -> int:
+    def whole(
+        self, column: str, default: int, *, low: int, high: int | None = None, accepted: str = "", exact: bool = False
+    ) -> int:
+        """`exact`: half of one is a mistake, and not one that is shared."""
         value = self._number(self.text(column, str(default)))
-        if value is None or value < low or (high is not None and value > high):
+        broken = exact and value is not None and value != math.floor(value)
+        if value is None or value < low or (high is not None and value > high) or broken:
             limit = "" if high is None else f" and at most {high:,}"
             raise self.refuse(column, accepted or f"a whole number of at least {low}{limit}")
         return math.ceil(value)

@@ -184,7 +184,7 @@ def _job(cells: Cells, table: JobTable) -> Job:
         arrival=arrival,
         duration=_duration(cells, columns, arrival),
         cluster=label(cells.text(columns.cluster, table.cluster)),
-        pods=cells.whole(columns.pods, 1, low=1, high=MOST_PODS),
+        pods=cells.whole(columns.pods, 1, low=1, high=MOST_PODS, exact=True),
         shape=_shape(cells, table),
         gang=cells.text(columns.gang, ""),
     )

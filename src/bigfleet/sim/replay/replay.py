@@ -7,13 +7,13 @@ a baseline) can be asked of one's own past: what if.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from bigfleet.sim.document.document import DocumentError, Nanoseconds, compose, item, placed, read, text_of
+from bigfleet.sim.document.document import Amounts, DocumentError, Nanoseconds, compose, item, placed, read, text_of
 from bigfleet.sim.replay.job_table import Job, JobTable, read_jobs
 from bigfleet.sim.scenario.expectations import Expectation
 from bigfleet.sim.scenario.scenario import ClusterSpec, Detail, OperatorKind, PolicySettings, Scenario, Sharding
@@ -34,7 +34,15 @@ class ReplayMapping(JobTable):
 
     fleets: tuple[Fleet, ...] = item("the providers to buy from")
     name: str = item("the scenario's name", default="replay")
-    tail: Nanoseconds = item("how long to go on after the last arrival", default=Nanoseconds(HOUR))
+    tail: Nanoseconds = item(
+        "how long to go on after the last arrival; jobs that take longer are cut off", default=Nanoseconds(HOUR)
+    )
+    checkpoints: bool = item(
+        "whether a job that lost a pod goes on where it was, and does not begin anew", default=False
+    )
+    overhead: Amounts = item(
+        "what every node has less than its type lists: DaemonSets, and what the system reserves", default={}
+    )
     policy: PolicySettings = item("the engine's policy", default=PolicySettings())
     operator: OperatorKind = item("what operators say of their clusters' pods", default=OperatorKind.PLACEMENT)
     baseline: Sharding | None = item("run the same demand this way too and compare", default=None)
@@ -77,9 +85,11 @@ def replay_csv(csv_path: Path, mapping_path: Path) -> Scenario:
             description=f"{len(jobs)} jobs of {csv_path.name}, replayed.",
             duration=duration,
             fleets=mapping.fleets,
-            clusters=tuple(ClusterSpec(name=name) for name in sorted({job.cluster for job in jobs})),
+            clusters=tuple(
+                ClusterSpec(name=name, overhead=mapping.overhead) for name in sorted({job.cluster for job in jobs})
+            ),
             shapes=shapes,
-            workloads=(Trace(name="history", jobs=tuple(jobs)),),
+            workloads=(Trace(name="history", jobs=tuple(jobs), checkpoints=mapping.checkpoints),),
             expect=mapping.expect,
             policy=mapping.policy,
             operator=mapping.operator,
@@ -93,24 +103,38 @@ def replay_csv(csv_path: Path, mapping_path: Path) -> Scenario:
 def _gathered(rows: Iterable[Job]) -> list[Job]:
     """The jobs, with the rows of one gang as one: it comes with its first member and ends with its last.
 
-    The simulator's gangs are of equal pods; members of another size are a gang of their own beside it.
+    The simulator's gangs are of equal pods; members of another size are a gang of their own beside it. A name that is
+    used again after all of them have ended, as that of a nightly run, is another gang.
     """
-    found: list[Job] = []
-    gangs: dict[tuple[str, str, str], int] = {}
-    for row in rows:
-        name = (row.cluster, row.gang, _shape_name(row.shape))
-        place = gangs.setdefault(name, len(found)) if row.gang else len(found)
-        if place == len(found):
-            found.append(row)
+    found: list[tuple[int, Job]] = []
+    gangs: dict[tuple[str, str, str], list[tuple[int, Job]]] = {}
+    for place, row in enumerate(rows):
+        if row.gang:
+            gangs.setdefault((row.cluster, row.gang, _shape_name(row.shape)), []).append((place, row))
+        else:
+            found.append((place, row))
+    for members in gangs.values():
+        found += _runs(sorted(members, key=lambda each: each[1].arrival))
+    return [row for _, row in sorted(found, key=lambda each: each[0])]
+
+
+def _runs(members: Iterable[tuple[int, Job]]) -> Iterator[tuple[int, Job]]:
+    """Rows of one gang in order of arrival as the jobs they are: one for as long as some member runs."""
+    place, run = -1, None
+    for at, row in members:
+        if run is None or (run.duration is not None and row.arrival >= run.arrival + run.duration):
+            if run is not None:
+                yield place, run
+            place, run = at, row
             continue
-        first = found[place]
-        arrival = min(first.arrival, row.arrival)
-        ends = [None if each.duration is None else each.arrival + each.duration for each in (first, row)]
+        ends = [None if each.duration is None else each.arrival + each.duration for each in (run, row)]
         last = None if None in ends else max(end for end in ends if end is not None)
-        found[place] = replace(
-            first, arrival=arrival, duration=None if last is None else last - arrival, pods=first.pods + row.pods
+        place, run = (
+            min(place, at),
+            replace(run, duration=None if last is None else last - run.arrival, pods=run.pods + row.pods),
         )
-    return found
+    if run is not None:
+        yield place, run
 
 
 def _most_alive(rows: Sequence[Job]) -> int:

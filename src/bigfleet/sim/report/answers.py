@@ -13,7 +13,10 @@ from bigfleet.sim.scenario.shapes import class_words
 from bigfleet.sim.world.meter import Sample
 from bigfleet.virtual.kernel import SECOND
 
-SHARDINGS = {"shared": "one shard for all clusters", "per-cluster": "one autoscaler per cluster"}
+# What a baseline is: the same product on the same demand, so nothing here is called another autoscaler.
+SHARDINGS = {"shared": "all clusters on the same machines", "per-cluster": "each cluster on machines of its own"}
+CLUSTERS_TOLD = 5
+ALONE = "A single cluster shares with nobody: the baseline is the same run, and no comparison with another autoscaler."
 CAUSES = {
     "loss": "lost with their host",
     "preemption": "put out for more important ones",
@@ -62,18 +65,51 @@ def _cost(summary: dict[str, Any]) -> Answer:
     parts = ", ".join(f"{_cents(value)} {market}" for market, value in spent["by_market"].items())
     parts = parts or "no machine that was used has a price"
     sentences = [f"In {clock(summary['simulated_seconds'])}, {_cents(spent['per_hour'])} an hour: {parts}."]
+    if cut := unfinished(summary):
+        sentences.append(f"Not in it: {cut}.")
     if used := ", ".join(f"{name} {share:.0%}" for name, share in summary["utilisation"].items()):
         sentences.append(f"Capacity used while serving: {used}.")
     if serving := summary["serving_machines"]:
         most = f"99% of it at most {count(serving['p99'])}, never more than {count(serving['max'])}"
         sentences.append(f"Half of the time at most {_of(serving['p50'], 'machine')} served, {most}.")
-    if base := summary.get("baseline"):
+    sentences += evictions(summary)
+    base = summary.get("baseline")
+    if base and base.get("clusters") == 1:
+        sentences.append(ALONE)
+    elif base:
         less = "less" if base["saved"] >= 0 else "more"
         sentences.append(
             f"{_cents(abs(base['saved']))} ({abs(base['saved_share']):.0%}) {less} than"
-            f" {SHARDINGS[base['sharding']]}, which costs {_cents(base['dollars'])}."
+            f" BigFleet with {SHARDINGS[base['sharding']]}, which costs {_cents(base['dollars'])}."
         )
     return Answer("What did it cost?", _cents(spent["total"]), sentences)
+
+
+def evictions(summary: dict[str, Any]) -> list[str]:
+    """What became of the budget for moving pods to save money, where there is one."""
+    told = summary.get("evictions")
+    if not told:
+        return []
+    left = told["left"]
+    earned, spent, total = (count(each) for each in (told["earned"], told["spent"], sum(left.values())))
+    said = [f"Moves of pods to save money: {earned} earned, {spent} spent, {total} left."]
+    empty = [name for name, pods in left.items() if pods <= 0]
+    if empty:
+        few = ", ".join(empty[:CLUSTERS_TOLD])
+        more = f" and {count(len(empty) - CLUSTERS_TOLD)} more" if len(empty) > CLUSTERS_TOLD else ""
+        said.append(f"None left in {few}{more}: nodes in use there are closed at most, and not emptied.")
+    return said
+
+
+def unfinished(summary: dict[str, Any]) -> str:
+    """What the dollars are not the whole of; empty when every job ended."""
+    left = summary.get("unfinished", {})
+    if not left.get("jobs"):
+        return ""
+    return (
+        f"{_of(left['jobs'], 'job')} had not ended when the run did, with up to"
+        f" {clock(left['longest_left_seconds'])} left, {left['pod_hours_left']:,.1f} hours of their pods in all"
+    )
 
 
 def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
@@ -92,7 +128,8 @@ def _waited(summary: dict[str, Any], samples: Sequence[Sample]) -> Answer:
     still = f"{count(left)} of {_of(pods['live'], 'pod')} still wait" if left else f"All {_of(pods['live'], 'pod')} run"
     rows = f", {_of(summary['shortfalls'], 'row')} of demand short" if summary["shortfalls"] else ""
     sentences.append(f"{still} at the end{rows}.")
-    if base := summary.get("baseline"):
+    base = summary.get("baseline")
+    if base and base.get("clusters") != 1:
         others = ", ".join(f"{words[name]} {_wait(wait)}" for name, wait in base["time_to_capacity_p99"].items())
         sentences.append(f"With {SHARDINGS[base['sharding']]} 99% run: {others}.")
     slowest = _wait(max((row["max"] for row in waits.values()), default=0.0))
@@ -114,6 +151,11 @@ def _interrupted(summary: dict[str, Any]) -> Answer:
         sentences.append(f"By class: {by_class}.")
     else:
         sentences.append("No running pod was thrown out.")
+    if anew := found.get("jobs_begun_anew"):
+        hours = found["pod_hours_run_again"]
+        sentences.append(
+            f"{_of(anew, 'time')} a job lost a pod and began anew: {hours:,.1f} hours of their pods were run again."
+        )
     if lost:
         sentences.append(f"{_of(lost, 'serving machine')} failed or vanished.")
     if preemptions:

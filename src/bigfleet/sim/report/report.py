@@ -41,7 +41,7 @@ def render(run: Simulation, summary: dict[str, Any], baseline: Simulation | None
         section(
             "Dollars per hour",
             "What the machines cost at each moment, by how they are paid for. Reserved ones cost the same when idle."
-            + (f" The dashed line is {other} with the same demand." if other else ""),
+            + (f" The dashed line is BigFleet with {other}, and the same demand." if other else ""),
             charts.dollars(baseline.meter.samples if baseline else (), other),
         ),
         section(

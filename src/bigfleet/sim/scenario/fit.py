@@ -69,8 +69,13 @@ def _problem(shape: PodShape, places: list[Place], overheads: list[Resources]) -
         return "fit no offer: they tolerate the taints of none that has the labels they ask for"
     if any(size.minus(overhead).covers(shape.request) for _, size, _ in open_ for overhead in overheads):
         return ""
-    largest = {name: max(size.get(name) for _, size, _ in open_) for name, _ in shape.request.items()}
-    return f"fit no offer: the most any they may use has is {_spoken(Resources(largest))}"
+    beside = any(size.covers(shape.request) for _, size, _ in open_)
+    sizes = [size.minus(overhead) for _, size, _ in open_ for overhead in overheads]
+    largest = {name: max(size.get(name) for size in sizes) for name, _ in shape.request.items()}
+    less = " beside what their clusters run on every node" if beside else ""
+    return (
+        f"fit no offer{less}: the most any they may use has{' left' if beside else ''} is {_spoken(Resources(largest))}"
+    )
 
 
 def _who(name: str, shape: PodShape, pods: int) -> str:

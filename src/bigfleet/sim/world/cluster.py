@@ -17,6 +17,7 @@ from bigfleet.model.resources import Resources
 from bigfleet.sim.scenario.scenario import Scoring
 from bigfleet.sim.world.demand_rows import DemandRows
 from bigfleet.sim.world.pods import Kinds, Node, PodKind, PodSet, room
+from bigfleet.sim.world.replica_sets import leavers
 from bigfleet.sim.world.roomy_nodes import RoomyNodes
 from bigfleet.sim.world.scheduling import Scheduler, Slot
 
@@ -89,7 +90,7 @@ class Cluster:
         return podset
 
     def scale(self, name: str, replicas: int, now: int) -> None:
-        """Another number of pods: new ones wait; of too many those that wait go first, then the newest bound."""
+        """Another number of pods: new ones wait; of too many those that wait go first, then those a ReplicaSet ends."""
         podset = self.podsets[name]
         surplus = podset.live - replicas
         if surplus < 0:
@@ -97,12 +98,13 @@ class Cluster:
             return
         gone = min(surplus, podset.waiting_count)
         self._drop_waiting(podset, gone, now)
-        self._finish(podset, surplus - gone)
+        if surplus > gone:
+            self._finish(podset, leavers(podset, surplus - gone, now))
 
     def delete(self, name: str, now: int) -> None:
         podset = self.podsets[name]
         self._drop_waiting(podset, podset.waiting_count, now)
-        self._finish(podset, podset.bound_count)
+        self._finish(podset, podset.bound.items())
         del self.podsets[name]
         self._note(podset=name)
 
@@ -309,6 +311,7 @@ class Cluster:
         self._touched.add(node.id)
         self._note(podset=podset.name)
         podset.bound[node] = podset.bound.get(node, 0) + count
+        podset.since.setdefault(node, now)
         podset.bound_count += count
         podset.waiting_count -= count
         self.running[kind.priority_class] = self.running.get(kind.priority_class, 0) + count
@@ -342,6 +345,8 @@ class Cluster:
         self._touched.add(node.id)
         self._note(podset=podset.name)
         self._roomy.offer(node)
+        if node not in podset.bound:
+            del podset.since[node]
         if podset.bound_count == 0:
             podset.anchor = None
 
@@ -379,19 +384,13 @@ class Cluster:
         if podset.waiting_count == 0:
             self._waiting.pop(podset.name, None)
 
-    def _finish(self, podset: PodSet, count: int) -> None:
-        """Bound pods end, newest first."""
-        if count <= 0:
-            return
-        for node in reversed(list(podset.bound)):
-            taken = min(count, podset.bound[node])
-            self._unbind(podset, node, taken)
-            self.live[podset.kind.priority_class] -= taken
+    def _finish(self, podset: PodSet, leaving: Iterable[tuple[Node, int]]) -> None:
+        """Bound pods end, so many on each node."""
+        for node, count in list(leaving):
+            self._unbind(podset, node, count)
+            self.live[podset.kind.priority_class] -= count
             if self._request_per_pod:
-                self._demand(podset, -taken)
-            count -= taken
-            if not count:
-                return
+                self._demand(podset, -count)
 
     # ---------------------------------------------------------------------------------------------------------- demand
 

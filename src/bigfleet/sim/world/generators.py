@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from bigfleet.sim.scenario.archetypes import draw
 from bigfleet.sim.scenario.shapes import PodShape
@@ -48,6 +49,14 @@ class Run:
     ends: Timer | None = None
 
 
+class Unfinished(NamedTuple):
+    """Jobs that had not ended when the run did, what the longest of them had left, and that of all their pods."""
+
+    jobs: int
+    longest: int
+    pods_together: int
+
+
 class Generators:
     """All workloads of a run."""
 
@@ -59,6 +68,7 @@ class Generators:
         self._extra: dict[str, PodKind] = {}
         self._running: dict[tuple[str, str], Run] = {}
         self._stage_of: dict[str, Stage] = {}
+        self._anew = (0, 0)
 
     def play(self, workload: Workload, stages: list[Stage]) -> None:
         """Start a workload on the stages it concerns."""
@@ -83,6 +93,19 @@ class Generators:
                     self._jobs(workload, stage, dice)
                 case Archetypes():
                     self._archetypes(workload, stage, dice)
+
+    @property
+    def begun_anew(self) -> tuple[int, int]:
+        """How often a job lost a pod and began anew, and the time of all its pods that had to be run again."""
+        return self._anew
+
+    def unfinished(self) -> Unfinished:
+        """Of jobs whose length is known and that have pods."""
+        found = []
+        for (cluster, name), run in self._running.items():
+            if pods := self._stage_of[cluster].cluster.podsets[name].live:
+                found.append((run.left if run.ends is None else run.ends.due - self._kernel.now, pods))
+        return Unfinished(len(found), max(found, default=(0, 0))[0], sum(left * pods for left, pods in found))
 
     def attach(self, cluster: Cluster) -> None:
         """Jobs end some time after their last pod started, and start over when a pod was lost."""
@@ -293,8 +316,11 @@ class Generators:
     def _lose_run(self, cluster: Cluster, podset: PodSet) -> None:
         run = self._running.get((cluster.name, podset.name))
         if run is not None and run.ends is not None:
+            left = max(1, run.ends.due - self._kernel.now)
             if run.checkpoints:
-                run.left = max(1, run.ends.due - self._kernel.now)
+                run.left = left
+            else:
+                self._anew = (self._anew[0] + 1, self._anew[1] + (run.left - left) * podset.live)
             run.ends.cancel()
             run.ends = None
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from bigfleet.shard.contract import events as ev
 from bigfleet.shard.contract.config import ShardConfig
 from bigfleet.shard.contract.step_result import take_step
+from bigfleet.shard.core.actions.consolidation import EVICTIONS
 from bigfleet.shard.core.core import ShardCore
 from bigfleet.sim.world.port import Provider
 from bigfleet.virtual.kernel import Kernel, Timer
@@ -53,6 +54,8 @@ class ShardHost:
     ) -> None:
         self.config = config
         self.core: ShardCore | None = None
+        # Pods that moves to something cheaper have evicted, in all its lives.
+        self.evicted = 0
         self.rows: dict[tuple[ev.Table, str], str] = {}
         self.events = 0
         self._kernel = kernel
@@ -78,7 +81,12 @@ class ShardHost:
             ev.CloseSession: lambda wanted: self._streams.closed(wanted.session, wanted.code, wanted.message),
             ev.Audit: lambda record: self._listener.audited(self.config.id, record),
             ev.Log: lambda record: self._listener.logged(self.config.id, record),
+            ev.Count: self._counted,
         }
+
+    def _counted(self, counted: ev.Count) -> None:
+        if counted.metric == EVICTIONS:
+            self.evicted += round(counted.amount)
 
     @property
     def epoch(self) -> int:

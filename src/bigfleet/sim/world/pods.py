@@ -131,7 +131,8 @@ class Kinds:
 
 
 class PodSet:
-    """The pods of one object: `waiting` as (since, count) in order of age, `bound` as node to count, oldest first."""
+    """The pods of one object: `waiting` as (since, count) in order of age, `bound` as node to count, oldest first, and
+    `since` when the first of those on a node came there."""
 
     __slots__ = (
         "anchor",
@@ -145,6 +146,7 @@ class PodSet:
         "row_key",
         "sequence",
         "service",
+        "since",
         "waiting",
         "waiting_count",
         "workload",
@@ -164,6 +166,7 @@ class PodSet:
         self.waiting: deque[tuple[int, int]] = deque()
         self.waiting_count = 0
         self.bound: dict[Node, int] = {}
+        self.since: dict[Node, int] = {}
         self.bound_count = 0
         # Who left a node (by id) since somebody who tells pods apart looked: each by its place among those that stood
         # there when it left, in the order in which they had come.

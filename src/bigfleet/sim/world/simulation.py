@@ -9,14 +9,16 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigfleet.duration import spelled
 from bigfleet.engine.results import Disposition, Shortfall, Verdict
 from bigfleet.model.machine import MachineState
 from bigfleet.model.resources import Resources
 from bigfleet.shard.contract import events as ev
+from bigfleet.shard.read.unmet_words import UnmetWords
 from bigfleet.shard.read.views import REASONS
 from bigfleet.shard.recording.format import Recorder
 from bigfleet.sim.scenario.expectations import DemandMet, Limit, limits_of, moments_of
@@ -25,7 +27,7 @@ from bigfleet.sim.scenario.scenario import CoordinatorSpec, Scenario
 from bigfleet.sim.scenario.shard_settings import shard_config
 from bigfleet.sim.scenario.supply import OFFER_LABEL, Fleet, catalogue, price_of, risk_of, size_of, split
 from bigfleet.sim.world.cluster import Cluster
-from bigfleet.sim.world.generators import Generators, Stage
+from bigfleet.sim.world.generators import Generators, Stage, Unfinished
 from bigfleet.sim.world.host import EPOCH
 from bigfleet.sim.world.injections import Injections
 from bigfleet.sim.world.leaks import failed_machines, leaks
@@ -133,7 +135,7 @@ class Simulation:
     def _build(self) -> None:
         scenario = self.scenario
         names = scenario.cluster_names()
-        generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
+        self._generators = generators = Generators(self.kernel, self._kinds, scenario.shapes, self.end)
         shards = scenario.shard_names()
         for place, (shard, members) in enumerate(shards.items()):
             parts = [part for fleet in scenario.fleets if (part := split(fleet, place, len(shards))) is not None]
@@ -318,26 +320,62 @@ class Simulation:
     def shortfalls(self) -> int:
         return sum(len(rows) for rows in self._shortfalls.values())
 
-    def unmet(self) -> list[Verdict]:
-        """Why the rows that are short at the end are short, most important first."""
+    def unmet(self) -> list[tuple[Verdict, str]]:
+        """The rows that are short at the end and why they are, most important first."""
         short = [shard for shard, rows in sorted(self._shortfalls.items()) if rows]
-        found = [verdict for shard in short for verdict in self._latest[shard].verdicts.unmet()]
-        return sorted(found, key=lambda verdict: (-verdict.priority, verdict.key.cluster, verdict.key.fingerprint))
+        found = [told for shard in short for told in self._told(shard)]
+        return sorted(found, key=lambda told: (-told[0].priority, told[0].key.cluster, told[0].key.fingerprint))
+
+    def _told(self, shard: str) -> Iterator[tuple[Verdict, str]]:
+        """What a shard could not answer in its last decision, each with the words its readers get."""
+        core = next(site.host.core for site in self.sites if site.name == shard)
+        words = UnmetWords(core) if core is not None else None
+        for verdict in self._latest[shard].verdicts.unmet():
+            yield verdict, REASONS[verdict.reason] if words is None else words.sentence(verdict)
 
     def waiting(self) -> list[Waiting]:
         """Everybody who waits at the end, and why."""
         verdicts = {
-            (verdict.key.cluster, verdict.key.fingerprint, verdict.key.group): REASONS[verdict.reason]
-            for result in self._latest.values()
-            for verdict in result.verdicts.unmet()
+            (verdict.key.cluster, verdict.key.fingerprint, verdict.key.group): why
+            for shard in self._latest
+            for verdict, why in self._told(shard)
         }
 
-        def shard(cluster: str, podset: PodSet) -> str:
+        def said(cluster: str, podset: PodSet) -> str:
             asked = (podset.kind.kept_off, podset.kind.profile)
             names = [(cluster, profile.fingerprint, podset.group) for profile in asked if profile is not None]
-            return next((verdicts[name] for name in names if name in verdicts), "The shard takes this demand for met.")
+            found = next((verdicts[name] for name in names if name in verdicts), "The shard takes this demand for met.")
+            return self._away(cluster) or found
 
-        return waiting(self.clusters.values(), self._kinds.resources, shard, self.end)
+        return waiting(self.clusters.values(), self._kinds.resources, said, self.end)
+
+    def _away(self, cluster: str) -> str:
+        """Whether nobody tells the shard of a cluster; empty while somebody does."""
+        site = next(site for site in self.sites if cluster in site.members)
+        core = site.host.core
+        if core is None:
+            return "Its shard is not running."
+        if core.read.connected(cluster):
+            return ""
+        since = core.read.away_since(cluster)
+        when = f" since {spelled(since - EPOCH)}" if since else ""
+        return f"Its operator is not connected{when}: the shard has not heard of what is new."
+
+    def evictions(self) -> tuple[int, dict[str, int]]:
+        """Pods that were moved to save money, and how many more may be in each cluster that is consolidated."""
+        left = {}
+        for site in self.sites:
+            if site.host.config.consolidate and (core := site.host.core) is not None:
+                told = core.published.evictions
+                places = [name for name in site.members if core.read.placement.reports_placement(name)]
+                left.update({name: told.get(name, 0) for name in places})
+        return sum(site.host.evicted for site in self.sites), dict(sorted(left.items()))
+
+    def begun_anew(self) -> tuple[int, int]:
+        return self._generators.begun_anew
+
+    def unfinished(self) -> Unfinished:
+        return self._generators.unfinished()
 
     def priorities(self) -> dict[str, tuple[int, int]]:
         """The lowest and highest priority that pods of each class ever had."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from bigfleet.duration import spelled
 from bigfleet.engine.results import Verdict
-from bigfleet.shard.read.views import REASONS
 from bigfleet.sim.scenario.fit import misfits
 from bigfleet.sim.scenario.shapes import PRIORITY_CLASSES
 from bigfleet.sim.world.meter import ACTIONS
@@ -46,6 +45,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "per_hour": round(meter.dollars / hours, 4),
             "by_market": {market: round(spent, 4) for market, spent in sorted(meter.spent.items()) if spent},
         },
+        "unfinished": _unfinished(run),
         "machine_hours": {market: round(count, 4) for market, count in sorted(meter.machine_hours.items()) if count},
         "utilisation": {name: round(run.utilisation(name), 4) for name in meter.resources if run.utilisation(name) > 0},
         "actions": {kind: run.actions(kind, 0, "") for kind in ACTIONS},
@@ -54,9 +54,12 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
             "pods": dict(sorted(meter.interrupted.items())),
             "by_class": {name: n for name in PRIORITY_CLASSES if (n := meter.interrupted_classes[name])},
             "machines_lost": run.lost_machines(),
+            "jobs_begun_anew": run.begun_anew()[0],
+            "pod_hours_run_again": round(run.begun_anew()[1] / HOUR, 4),
         },
+        "evictions": _evictions(run),
         "shortfalls": run.shortfalls(),
-        "unmet": [_unmet(verdict) for verdict in run.unmet()[:UNMET_SHOWN]],
+        "unmet": [_unmet(*told) for told in run.unmet()[:UNMET_SHOWN]],
         "waiting": [{**row._asdict(), "longest": round(row.longest / SECOND, 3)} for row in run.waiting()],
         "time_to_capacity_seconds": {
             name: {
@@ -72,6 +75,7 @@ def summarise(run: Simulation, baseline: Simulation | None = None) -> dict[str, 
         other = baseline.dollars()
         summary["baseline"] = {
             "sharding": baseline.scenario.sharding.value,
+            "clusters": len(baseline.clusters),
             "dollars": round(other, 4),
             "saved": round(other - meter.dollars, 4),
             "saved_share": round(1 - meter.dollars / other, 4) if other else 0.0,
@@ -99,14 +103,30 @@ def _over_time(counts: list[int]) -> dict[str, int]:
     return {**shares, "max": ordered[-1]} if ordered else {}
 
 
-def _unmet(verdict: Verdict) -> dict[str, Any]:
+def _unfinished(run: Simulation) -> dict[str, Any]:
+    """What the cost leaves out: jobs that the end of the run cut off."""
+    jobs, longest, pods_together = run.unfinished()
+    return {
+        "jobs": jobs,
+        "longest_left_seconds": round(longest / SECOND, 3),
+        "pod_hours_left": round(pods_together / HOUR, 4),
+    }
+
+
+def _evictions(run: Simulation) -> dict[str, Any]:
+    """The budget of moves that save money: what clusters earned, what was spent of it, and what each has left."""
+    spent, left = run.evictions()
+    return {"earned": spent + sum(left.values()), "spent": spent, "left": left} if left else {}
+
+
+def _unmet(verdict: Verdict, why: str) -> dict[str, Any]:
     """One row of demand that is short at the end, and why."""
     return {
         "cluster": verdict.key.cluster,
         "priority": verdict.priority,
         "lacks": verdict.deficit.to_wire(),
         "reason": verdict.reason.name.lower().replace("_", "-"),
-        "why": REASONS[verdict.reason],
+        "why": why,
     }
 
 
