@@ -37,7 +37,15 @@ from bigfleet.provider.fake.commands import (
 from bigfleet.provider.fake.faults import Effect, FaultBook
 from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.provider.fake.limits import TokenBucket
-from bigfleet.provider.kit.core.events import Described, Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
+from bigfleet.provider.kit.core.events import (
+    Described,
+    Event,
+    HostLost,
+    InterruptionNoticed,
+    MachineBroken,
+    Repaired,
+    SlotsWithdrawn,
+)
 from bigfleet.provider.kit.core.records import Instance, Kind, MachineRecord
 from bigfleet.virtual.kernel import SECOND
 
@@ -234,7 +242,8 @@ class Cloud:
                     return []
                 leaves = at + self.catalogue.misfortune.notice_seconds
                 self._schedule(leaves, _Loss(machine_id, incarnation, "spot interruption"))
-                return [_described(replace(_as_instance(record), interruption_probability=NOTICED_RISK))]
+                noticed = replace(_as_instance(record), interruption_probability=NOTICED_RISK)
+                return [_described(noticed), InterruptionNoticed(machine_id, leaves)]
             case _Loss(machine_id, incarnation, reason, broken):
                 if self._incarnations.get(machine_id, 0) != incarnation:
                     return []
