@@ -82,6 +82,10 @@ class _Drain:
         self.outcome: DrainOutcome | None = None
         self.problem = ""
 
+    @property
+    def is_evicting(self) -> bool:
+        return self.outcome is None and not self.evict_by
+
 
 class Drains:
     """All drains of one cluster by machine. Without `reports` they are carried out in silence."""
@@ -112,9 +116,7 @@ class Drains:
         for machine in self._drains:
             self._placement.begin(machine)
         return [
-            Evict(machine, drain.until, drain.cause)
-            for machine, drain in self._drains.items()
-            if drain.outcome is None and not drain.evict_by
+            Evict(machine, drain.until, drain.cause) for machine, drain in self._drains.items() if drain.is_evicting
         ]
 
     def go_on(self, now: int) -> list[Instruction]:
@@ -143,9 +145,11 @@ class Drains:
             if problem:
                 refused += self._say(session, asked.instruction_id, machine, DrainOutcome.REFUSED, problem)
                 continue
-            cause = DrainCause.PREEMPTION if asked.preemptor_priority else DrainCause.RECLAIM
+            cause = DrainCause.NOTICE if asked.room_within_seconds else DrainCause.RECLAIM
+            cause = DrainCause.PREEMPTION if asked.preemptor_priority else cause
             grace = asked.grace_seconds * SECOND if asked.grace_seconds > 0 else DEFAULT_GRACE
-            room = min(grace, asked.room_within_seconds * SECOND)
+            # Eviction needs some of the grace, whatever was asked for.
+            room = min(grace - SECOND, asked.room_within_seconds * SECOND)
             evict_by = now + room if room > 0 else 0
             self._drains[machine] = _Drain(asked.instruction_id, cause, session, now + grace, evict_by)
             self._placement.begin(machine)
@@ -190,8 +194,10 @@ class Drains:
         out: list[Instruction] = []
         for machine, drain in self._drains.items():
             if drain.outcome is None and now > drain.until:
+                evicting = drain.is_evicting
                 drain.outcome, drain.problem = DrainOutcome.GRACE_EXPIRED, _GRACE_OVER
-                out += [StopEvicting(machine), *self._report(machine, drain, session)]
+                out += [StopEvicting(machine)] if evicting else []
+                out += self._report(machine, drain, session)
         return out
 
     def undo_unclaimed(self, session: int | None) -> list[Instruction]:
@@ -207,7 +213,7 @@ class Drains:
     def _undo(self, machine: str) -> list[Instruction]:
         drain = self._drains.pop(machine)
         self._placement.release(machine)
-        evicting: list[Instruction] = [StopEvicting(machine)] if drain.outcome is None else []
+        evicting: list[Instruction] = [StopEvicting(machine)] if drain.is_evicting else []
         return [*evicting, Cordon(machine, False)]
 
     def _report(self, machine: str, drain: _Drain, session: int | None) -> list[Instruction]:

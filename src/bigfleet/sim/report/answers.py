@@ -16,6 +16,7 @@ from bigfleet.virtual.kernel import SECOND
 SHARDINGS = {"shared": "one shard for all clusters", "per-cluster": "one autoscaler per cluster"}
 CAUSES = {
     "loss": "lost with their host",
+    "notice": "moved before their host was taken",
     "preemption": "put out for more important ones",
     "reclaim": "moved to give machines back",
 }

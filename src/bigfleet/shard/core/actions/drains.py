@@ -235,7 +235,7 @@ class Drains:
                 drain.preemptor_priority,
                 drain.voluntary,
                 empty,
-                max(0, drain.evict_by - self._state.now) // SECOND,
+                grace_left(drain.evict_by, self._state.now) if drain.evict_by else 0,
             ),
         )
         self._state.sessions.wake(session)

@@ -44,7 +44,7 @@ class Notices:
         """The provider announced that it takes the host away then; 0: that it does not, or not any more."""
         state = self._state
         operation = state.operations.on(record.key)
-        if not taken_at or self._lead(record) < taken_at - state.now:
+        if not taken_at or self._longest(record) < taken_at - state.now:
             self._taken_back(operation)
         if not record.owned or not state.now < taken_at:
             return
@@ -93,6 +93,8 @@ class Notices:
         return self._longest(record) if self._placement.reports_placement(record.cluster) else NOTICE
 
     def _longest(self, record: Record) -> int:
+        """The same where pods may run on. A restarted shard does not know of its clusters yet: no drain is too early
+        that began within this."""
         policy = self._policy.placement
         return min(policy.boot_by_provider.get(record.provider, policy.boot_ns) + LAST + HEARING, LONGEST)
 
