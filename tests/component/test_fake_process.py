@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,18 @@ async def test_injected_misfortune_shows_on_the_wire(start: Start, registry: Pro
     assert (code, err) == (1, "error: no machine fits zone moon; give machines that have a host\n")
     code, out, _ = await inject(fake, "status")
     assert json.loads(out)["FAILED"] == 1
+
+
+async def test_a_spot_notice_tells_on_the_wire_when_the_host_goes(start: Start, registry: ProviderRegistry) -> None:
+    fake = await start("--durations", "instant")
+    client = registry.add(ProviderEndpoint("fake", fake.address))
+    await client.create(SPOT)
+    await settled(client, SPOT, pb.MACHINE_STATE_IDLE)
+    code, out, _ = await inject(fake, "interrupt", f"machine={SPOT}")
+    assert (code, json.loads(out)) == (0, {"machines": [SPOT]})
+    noticed = await client.get(SPOT)
+    assert 60e9 < noticed.interruption_at_unix_nanos - time.time_ns() <= 120e9
+    assert noticed.interruption_probability == 0.99
 
 
 async def test_what_was_acknowledged_survives_a_kill(start: Start, registry: ProviderRegistry, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_market_that_is_sold_out_is_named_to_those_it_would_serve() -> None:
     """Spot is sold out and on demand has only ten machines: four of fourteen pods wait."""
     scenario = library.find("spot-returns")
     offers = tuple(replace(offer, slots=10) if offer.name == "rented" else offer for offer in scenario.fleets[0].offers)
-    told = Moment(scenario.with_(fleets=(replace(scenario.fleets[0], offers=offers),)), 33 * MINUTE)
+    told = Moment(scenario.with_(fleets=(replace(scenario.fleets[0], offers=offers),)), 34 * MINUTE)
     (need,) = told.needs()
     assert need.startswith("only: 14 wanted: 10 run, 4 stranded (4 are missing); ")
 

@@ -26,18 +26,21 @@ HAPPENINGS = st.one_of(
     st.builds(op.EvictionEnded, MACHINES, st.sampled_from(["", "forbidden"])),
     st.builds(op.NodeGone, MACHINES),
     st.builds(
-        lambda i, m, grace, voluntary: op.Received(frames.ReclaimInstruction(i, (m,), grace, 0, voluntary)),
+        lambda i, m, grace, voluntary, room: op.Received(
+            frames.ReclaimInstruction(i, (m,), grace, 0, voluntary, room_within_seconds=room)
+        ),
         INSTRUCTIONS,
         MACHINES,
         st.integers(0, 40),
         st.booleans(),
+        st.sampled_from([0, 0, 1, 10, 30, 60]),
     ),
     st.builds(lambda i: op.Received(frames.ReclaimCancel(i)), INSTRUCTIONS),
 )
 
 
 class Fickle:
-    """Refuses every other time."""
+    """Refuses every other time, and has room every fifth."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -48,6 +51,10 @@ class Fickle:
     def refusal(self, machine: str) -> str:
         self.asked += 1
         return "no room" if self.asked % 2 else ""
+
+    def has_room(self, machine: str) -> bool:
+        self.asked += 1
+        return self.asked % 5 == 0
 
     def begin(self, machine: str) -> None:
         pass

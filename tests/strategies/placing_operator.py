@@ -61,6 +61,8 @@ class PlacingOperator(Operator):
         self._rows_at = -1
         self.never_ready: set[str] = set()
         self.unplaceable = False
+        # Machines whose pods run on until they have room elsewhere, with the instruction that lets them.
+        self.held: dict[str, ev.ReclaimInstruction] = {}
         # Whether it opens a closing node itself for a pod that fits only there.
         self.reopens = True
         # What every pod asks for besides its cores, as `builders.need` has it; with a token, one goes on a node.
@@ -104,19 +106,42 @@ class PlacingOperator(Operator):
                 for machine in frame.nodes:
                     self._reply(self.session, ev.DrainReported(self.session, frame.instruction_id, machine, "refused"))
                 return
+            case ev.ReclaimInstruction() if frame.room_within_seconds and set(frame.nodes) <= self.nodes.keys():
+                self.frames.append(frame)
+                self._reply(self.session, ev.ReclaimAcked(self.session, frame.instruction_id, len(frame.nodes)))
+                for machine in frame.nodes:
+                    self._hold(machine, frame)
+                return
             case ev.ReclaimInstruction():
                 for machine in frame.nodes:
-                    if machine in self.nodes:
-                        self.nodes[machine].draining = True
-                    for pod in self.on(machine):
-                        pod.node, pod.old = "", False  # what takes its place is another pod
+                    self._leave(machine)
             case ev.ReclaimCancel():
+                self.held = {m: each for m, each in self.held.items() if each.instruction_id != frame.instruction_id}
                 for machine, instruction in self.draining.items():
                     if instruction == frame.instruction_id and machine in self.nodes:
                         self.nodes[machine].draining = False
             case _:
                 pass
         super().receive(frame)
+
+    def _leave(self, machine: str) -> None:
+        self.held.pop(machine, None)
+        if machine in self.nodes:
+            self.nodes[machine].draining = True
+        for pod in self.on(machine):
+            pod.node, pod.old = "", False  # what takes its place is another pod
+
+    def _hold(self, machine: str, frame: ev.ReclaimInstruction) -> None:
+        self.nodes[machine].draining = True
+        self.held[machine] = frame
+        self.draining[machine] = frame.instruction_id
+        self.world.after(frame.room_within_seconds, lambda: self._evict(machine, frame))
+
+    def _evict(self, machine: str, frame: ev.ReclaimInstruction) -> None:
+        if self.held.get(machine) is frame:
+            self._leave(machine)
+            del self.draining[machine]
+            self._drain(frame, machine)
 
     def _node(self, frame: ev.NodeState) -> None:
         if frame.state == S.CONFIGURED and frame.machine not in self.nodes:
@@ -126,6 +151,7 @@ class PlacingOperator(Operator):
             self._gone(frame.machine)
 
     def _gone(self, machine: str) -> None:
+        self.held.pop(machine, None)
         if self.nodes.pop(machine, None) is not None:
             for pod in self.on(machine):
                 pod.node, pod.old = "", False  # what takes its place is another pod
@@ -154,6 +180,9 @@ class PlacingOperator(Operator):
 
     def look(self) -> None:
         """Bind what can be bound and tell everything: nodes first."""
+        for machine, frame in list(self.held.items()):
+            if self._removable(machine):
+                self._evict(machine, frame)
         self._bind()
         for pod in self.pods:
             if pod.node and not pod.old and self.world.now - pod.began >= self.old_after * 1e9:
@@ -165,7 +194,7 @@ class PlacingOperator(Operator):
         if self._rows_at >= 0 and self.world.now < self._rows_at + self.rows_every * 1e9:
             return
         self._rows_at = self.world.now
-        said = tuple(sorted((pod.cores, pod.node != "") for pod in self.pods))
+        said = tuple(sorted((pod.cores, self._runs(pod)) for pod in self.pods))
         body = None
         if said != self._said or self.session != self._said_on:
             sizes = sorted({pod.cores for pod in self.pods})
@@ -192,11 +221,15 @@ class PlacingOperator(Operator):
         return pods(
             self.cluster,
             len(mine),
-            running=sum(pod.node != "" for pod in mine),
+            running=sum(map(self._runs, mine)),
             cpu=cores,
             exclusive=self.exclusive,
             **self.asks,
         )
+
+    def _runs(self, pod: Pod) -> bool:
+        """Whether it runs where it can stay."""
+        return pod.node != "" and pod.node not in self.held
 
     def _report(self, machine: str) -> ev.NodeReported:
         node, here = self.nodes[machine], self.on(machine)

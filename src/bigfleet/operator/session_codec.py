@@ -44,6 +44,7 @@ def received(message: shard_pb2.ShardMessage) -> frames.FromShard | None:
                 preemptor_priority=order.preemptor_priority,
                 voluntary=order.voluntary,
                 empty=order.empty,
+                room_within_seconds=order.room_within_seconds,
             )
         case "reclaim_cancel":
             return frames.ReclaimCancel(message.reclaim_cancel.instruction_id)

@@ -354,6 +354,7 @@ class ReclaimInstruction(_message.Message):
     PREEMPTOR_PRIORITY_FIELD_NUMBER: _builtins.int
     VOLUNTARY_FIELD_NUMBER: _builtins.int
     EMPTY_FIELD_NUMBER: _builtins.int
+    ROOM_WITHIN_SECONDS_FIELD_NUMBER: _builtins.int
     instruction_id: _builtins.str
     grace_period_seconds: _builtins.int
     preemptor_priority: _builtins.int
@@ -362,6 +363,8 @@ class ReclaimInstruction(_message.Message):
     """the operator may answer OUTCOME_REFUSED; preemption and loss are never voluntary"""
     empty: _builtins.bool
     """it is voluntary because nothing runs there: pods that are there now are a reason to refuse"""
+    room_within_seconds: _builtins.int
+    """evict once its pods have room elsewhere, after so long at the latest; 0: at once"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -373,10 +376,11 @@ class ReclaimInstruction(_message.Message):
         preemptor_priority: _builtins.int = ...,
         voluntary: _builtins.bool = ...,
         empty: _builtins.bool = ...,
+        room_within_seconds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty", b"empty", "grace_period_seconds", b"grace_period_seconds", "instruction_id", b"instruction_id", "nodes", b"nodes", "preemptor_priority", b"preemptor_priority", "voluntary", b"voluntary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty", b"empty", "grace_period_seconds", b"grace_period_seconds", "instruction_id", b"instruction_id", "nodes", b"nodes", "preemptor_priority", b"preemptor_priority", "room_within_seconds", b"room_within_seconds", "voluntary", b"voluntary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

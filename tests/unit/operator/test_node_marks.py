@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from bigfleet.model.names import MEMORY_PER_CORE_LABEL
+from bigfleet.operator.core.drains import ResumedDrain
+from bigfleet.operator.core.events import DrainCause
 from bigfleet.operator.core.mirror.levels import SPARED, THRESHOLDS
 from bigfleet.operator.kube.client import ApiError, Client
 from bigfleet.operator.kube.objects import Node
 from bigfleet.operator.reading.shapes import CLOSING_ANNOTATION, CLOSING_TAINT, KEPT_ANNOTATION, KEPT_TAINT, node_seen
-from bigfleet.operator.shell.node_marks import NodeMarks
+from bigfleet.operator.shell.node_marks import DRAIN_ANNOTATION, NodeMarks, read_drain, write_drain
 from bigfleet.operator.shell.settings import OperatorSettings
 
 
@@ -202,3 +204,19 @@ def test_leaving_ends_in_time_though_nobody_answers() -> None:
     cluster = Silent(_shut_cluster().nodes)
     marks = NodeMarks(cast(Client, cluster), cluster.view(), hard_closing=True, levels=0)
     asyncio.run(asyncio.wait_for(marks.leave(0.05), 5))
+
+
+@pytest.mark.parametrize(
+    ("drain", "text"),
+    [
+        (ResumedDrain("m", "i", 9, DrainCause.PREEMPTION), "i 9 preemption"),
+        (ResumedDrain("m", "i", 9, DrainCause.NOTICE, 4), "i 9 notice 4"),
+        (ResumedDrain("m", "i", 0), "i 9 notice soon"),
+        (ResumedDrain("m", "i", 0), "i 9 whim"),
+    ],
+)
+def test_a_drain_is_read_from_the_node_as_it_was_written(drain: ResumedDrain, text: str) -> None:
+    node = msgspec.convert({"metadata": {"name": "n", "annotations": {DRAIN_ANNOTATION: text}}}, Node)
+    assert read_drain(node, "m") == drain
+    if drain.until:
+        assert write_drain(drain) == text

@@ -30,10 +30,15 @@ from bigfleet.wire import shard_pb2
         (
             shard_pb2.ShardMessage(
                 reclaim_instruction=shard_pb2.ReclaimInstruction(
-                    instruction_id="i", nodes=["m"], grace_period_seconds=30, preemptor_priority=4, voluntary=True
+                    instruction_id="i",
+                    nodes=["m"],
+                    grace_period_seconds=30,
+                    preemptor_priority=4,
+                    voluntary=True,
+                    room_within_seconds=20,
                 )
             ),
-            frames.ReclaimInstruction("i", ("m",), 30, 4, True),
+            frames.ReclaimInstruction("i", ("m",), 30, 4, True, room_within_seconds=20),
         ),
         (
             shard_pb2.ShardMessage(reclaim_cancel=shard_pb2.ReclaimCancel(instruction_id="i")),

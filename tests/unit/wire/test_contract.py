@@ -132,6 +132,7 @@ def test_extension_numbers_are_the_agreed_ones() -> None:
         ("ShardMessage", 1003): "node_closing",
         ("ReclaimInstruction", 1000): "voluntary",
         ("ReclaimInstruction", 1001): "empty",
+        ("ReclaimInstruction", 1002): "room_within_seconds",
         ("Acknowledgement", 1000): "rollup_timestamp",
         ("Acknowledgement", 1001): "outcome",
         ("Acknowledgement", 1002): "reason",

@@ -28,6 +28,8 @@ class StreamEnd(StrEnum):
 class DrainCause(StrEnum):
     PREEMPTION = "preemption"
     RECLAIM = "reclaim"
+    # The provider has said that it takes the host.
+    NOTICE = "notice"
 
 
 # --------------------------------------------------------------------------------------------------------------- events

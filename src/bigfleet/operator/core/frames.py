@@ -39,7 +39,8 @@ class BootstrapRequest(Struct, frozen=True):
 
 
 class ReclaimInstruction(Struct, frozen=True):
-    """Drain these machines. Only a `voluntary` one may be refused; `empty`: nothing ran there when it was asked for."""
+    """Drain these machines. Only a `voluntary` one may be refused; `empty`: nothing ran there when it was asked for.
+    `room_within_seconds`: evict when its pods have room elsewhere, after so long at the latest."""
 
     instruction_id: str
     machines: tuple[str, ...]
@@ -47,6 +48,7 @@ class ReclaimInstruction(Struct, frozen=True):
     preemptor_priority: int = 0
     voluntary: bool = False
     empty: bool = False
+    room_within_seconds: int = 0
 
 
 class ReclaimCancel(Struct, frozen=True):

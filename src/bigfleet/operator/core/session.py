@@ -89,6 +89,10 @@ class Session:
         self._running = False
 
     def handle(self, event: Event, now: int) -> list[Instruction]:
+        """What to do because of this; room for pods that wait may be seen whatever happens."""
+        return [*self._handle(event, now), *self._drains.go_on(now)]
+
+    def _handle(self, event: Event, now: int) -> list[Instruction]:
         match event:
             case Started():
                 return self._started(now)

@@ -228,15 +228,17 @@ def read_drain(node: Node, machine: str) -> ResumedDrain | None:
     if not written:
         return None
     instruction, _, rest = written.partition(" ")
-    until, _, cause = rest.partition(" ")
-    if not until.isdecimal() or cause not in set(DrainCause):
+    until, _, rest = rest.partition(" ")
+    cause, _, evict_by = rest.partition(" ")
+    if not until.isdecimal() or cause not in set(DrainCause) or not (evict_by or "0").isdecimal():
         # Not ours to read: a drain whose grace is over, which ends as one and is undone unless the shard claims it.
         return ResumedDrain(machine, instruction, 0)
-    return ResumedDrain(machine, instruction, int(until), DrainCause(cause))
+    return ResumedDrain(machine, instruction, int(until), DrainCause(cause), int(evict_by or "0"))
 
 
 def write_drain(drain: ResumedDrain) -> str:
-    return f"{drain.instruction_id} {drain.until} {drain.cause}"
+    waits = f" {drain.evict_by}" if drain.evict_by else ""
+    return f"{drain.instruction_id} {drain.until} {drain.cause}{waits}"
 
 
 def _is_ours(taint: Taint) -> bool:

@@ -17,7 +17,14 @@ from bigfleet.provider.fake.catalogue import Catalogue
 from bigfleet.provider.fake.cloud import Cloud, Outcome
 from bigfleet.provider.fake.commands import Command, Hold, Release
 from bigfleet.provider.kit.author import Created
-from bigfleet.provider.kit.core.events import Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
+from bigfleet.provider.kit.core.events import (
+    Event,
+    HostLost,
+    InterruptionNoticed,
+    MachineBroken,
+    Repaired,
+    SlotsWithdrawn,
+)
 from bigfleet.provider.kit.core.records import Host, Instance, Kind, MachineRecord
 from bigfleet.provider.kit.faults import sleep_through_cancellation
 from bigfleet.provider.kit.runtime import Runtime
@@ -106,6 +113,9 @@ class FakeProvider:
     def _post(self, events: list[Event]) -> None:
         assert self._runtime is not None
         for event in events:
+            if isinstance(event, InterruptionNoticed):
+                # The cloud counts from some moment of its own, the wire in Unix time.
+                event = InterruptionNoticed(event.machine_id, event.at - self._clock() + self._runtime.now())
             self._runtime.post(event)
 
     async def _work(self, kind: Kind, machine: MachineRecord) -> Outcome:

@@ -37,7 +37,15 @@ from bigfleet.provider.fake.commands import (
 from bigfleet.provider.fake.faults import Effect, FaultBook
 from bigfleet.provider.fake.fields import CatalogueError
 from bigfleet.provider.fake.limits import TokenBucket
-from bigfleet.provider.kit.core.events import Described, Event, HostLost, MachineBroken, Repaired, SlotsWithdrawn
+from bigfleet.provider.kit.core.events import (
+    Described,
+    Event,
+    HostLost,
+    InterruptionNoticed,
+    MachineBroken,
+    Repaired,
+    SlotsWithdrawn,
+)
 from bigfleet.provider.kit.core.records import Instance, Kind, MachineRecord
 from bigfleet.virtual.kernel import SECOND
 
@@ -104,7 +112,8 @@ class Cloud:
         self._asked: dict[tuple[str, str], int] = {}
         self._incarnations: dict[str, int] = {}
         self._withdrawn: set[str] = set()
-        self._smaller: set[str] = set()
+        # Hosts that publish something else than their slots offer.
+        self._altered: set[str] = set()
         self._closed: set[str] = set()
         self._refused: set[str] = set()
         self._agenda: list[tuple[float, int, _Fate]] = []
@@ -131,8 +140,8 @@ class Cloud:
         fault = self.faults.strike(kind, machine, dice)
         wait = self._limits[kind].take(now) if kind in self._limits else 0.0
         held = kind in self.holding
-        if kind is Kind.DELETE and machine.id in self._smaller:
-            self._smaller.discard(machine.id)
+        if kind is Kind.DELETE and machine.id in self._altered:
+            self._altered.discard(machine.id)
             # What is for sale is what the offering says, not what the last host was.
             self._schedule(now + wait + seconds + 0.001, _Restore(machine.id))
         if kind is Kind.CREATE and machine.shape.zone in self._closed:  # bought just before it was withdrawn
@@ -157,7 +166,7 @@ class Cloud:
             case Effect.SLOW:
                 return Outcome(wait + fault.seconds, ready, held=held)
             case Effect.SMALLER:
-                self._smaller.add(machine.id)
+                self._altered.add(machine.id)
                 return Outcome(wait + seconds, ready, held=held, allocatable=dict(fault.allocatable))
 
     def host_up(self, machine_id: str, capacity_type: CapacityType, risk: float, now: float) -> None:
@@ -234,7 +243,9 @@ class Cloud:
                     return []
                 leaves = at + self.catalogue.misfortune.notice_seconds
                 self._schedule(leaves, _Loss(machine_id, incarnation, "spot interruption"))
-                return [_described(replace(_as_instance(record), interruption_probability=NOTICED_RISK))]
+                self._altered.add(machine_id)
+                noticed = replace(_as_instance(record), interruption_probability=NOTICED_RISK)
+                return [_described(noticed), InterruptionNoticed(machine_id, leaves)]
             case _Loss(machine_id, incarnation, reason, broken):
                 if self._incarnations.get(machine_id, 0) != incarnation:
                     return []
@@ -260,6 +271,7 @@ class Cloud:
 
     def _lose(self, machine_id: str, reason: str, at: float) -> Event:
         self.host_down(machine_id)
+        self._altered.discard(machine_id)
         # The slot comes back with what its last host published; the offering's own price and risk are put right then.
         self._schedule(at + self.catalogue.relist_seconds + 0.001, _Restore(machine_id))
         return HostLost(machine_id, reason)

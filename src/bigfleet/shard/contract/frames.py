@@ -44,6 +44,8 @@ class ReclaimInstruction(Struct, frozen=True):
     # The operator may refuse it, and should if it has pods although it is `empty`.
     voluntary: bool = False
     empty: bool = False
+    # Its pods run on until all have room elsewhere, so long at most; 0: they leave at once.
+    room_within_seconds: int = 0
 
 
 class NodeLost(Struct, frozen=True):

@@ -126,7 +126,9 @@ class ShardCore:
             refused=self.consolidation.refused,
             given_back=moves.given_back,
         )
-        self.reconcile = Reconcile(state, lifecycle, self.ownership, self.executor, self.rereads, resume=self._appeared)
+        self.reconcile = Reconcile(
+            state, lifecycle, self.ownership, self.executor, self.rereads, self.placement, resume=self._appeared
+        )
         self.forgetting = Forgetting(
             state, self.executor, self.demand, moves, boot, may_act=lambda: self.reconcile.settled
         )

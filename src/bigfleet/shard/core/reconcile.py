@@ -21,6 +21,7 @@ from bigfleet.shard.contract.events import ListArrived, ListedMachine, ListFaile
 from bigfleet.shard.contract.outcomes import Level, Outcome
 from bigfleet.shard.core.actions.executor import REJECTED, Executor
 from bigfleet.shard.core.actions.notices import Notices
+from bigfleet.shard.core.clusters.placement import Placement
 from bigfleet.shard.core.coordination.ownership import Ownership
 from bigfleet.shard.core.machines.departures import WATCH
 from bigfleet.shard.core.machines.intake import flaw_of
@@ -31,6 +32,7 @@ from bigfleet.shard.core.machines.stamps import stamp_from
 from bigfleet.shard.core.machines.suspicions import Suspicion, Suspicions, contradicts
 from bigfleet.shard.core.state.enum_aliases import CALLING, CREATING, DRAINING, FAILED, SPECULATIVE
 from bigfleet.shard.core.state.fleet import NO_STAMP, Record
+from bigfleet.shard.core.state.operations import INTERRUPTION
 from bigfleet.shard.core.state.state import ShardState
 
 TIMER = "list"
@@ -73,6 +75,7 @@ class Reconcile:
         ownership: Ownership,
         executor: Executor,
         rereads: Rereads,
+        placement: Placement,
         resume: Callable[[Record], None],
     ) -> None:
         self._state = state
@@ -84,7 +87,7 @@ class Reconcile:
         self.providers = {name: ProviderView(name) for name in state.config.providers}
         self._missed = executor.departures.missed
         self._visibility = executor.visibility
-        self._notices = Notices(state, executor, rereads)
+        self._notices = Notices(state, executor, rereads, placement)
         self._suspicions = Suspicions(state, rereads, self._lost)
 
     # ------------------------------------------------------------------------------------------------------- conditions
@@ -330,7 +333,11 @@ class Reconcile:
         if operation is None or not self._executor.sighted(operation, listed):
             self._adopt(record, listed)
         self._ownership.stands(record, listed.shape, believed=True)
-        if listed.interruption_at:
+        self._note_notice(record, listed)
+
+    def _note_notice(self, record: Record, listed: ListedMachine) -> None:
+        operation = self._state.operations.on(record.key)
+        if listed.interruption_at or (operation is not None and operation.reason == INTERRUPTION):
             self._notices.heard(record, listed.interruption_at)
 
     def _judge(self, provider: str) -> None:
@@ -405,6 +412,7 @@ class Reconcile:
         self._lifecycle.appeared(record)
         self._resume(record)
         self._watch(record)
+        self._note_notice(record, listed)
 
     def _adopt(self, record: Record, listed: ListedMachine) -> None:
         """Nothing of ours is under way: what the provider says is so."""

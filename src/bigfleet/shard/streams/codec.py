@@ -186,6 +186,7 @@ def shard_message(frame: ev.Frame) -> shard_pb2.ShardMessage:
                     preemptor_priority=frame.preemptor_priority,
                     voluntary=frame.voluntary,
                     empty=frame.empty,
+                    room_within_seconds=frame.room_within_seconds,
                 )
             )
         case ev.ReclaimCancel():

@@ -19,6 +19,7 @@ CLUSTERS_TOLD = 5
 ALONE = "A single cluster shares with nobody: the baseline is the same run, and no comparison with another autoscaler."
 CAUSES = {
     "loss": "lost with their host",
+    "notice": "moved before their host was taken",
     "preemption": "put out for more important ones",
     "reclaim": "moved to give machines back",
 }

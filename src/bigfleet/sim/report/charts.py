@@ -39,7 +39,7 @@ ACTION_COLOURS = {
     "Close": "purple",
     "Reopen": "yellow",
 }
-CAUSE_COLOURS = {"loss": "red", "preemption": "purple", "reclaim": "orange"}
+CAUSE_COLOURS = {"loss": "red", "notice": "yellow", "preemption": "purple", "reclaim": "orange"}
 CLASS_COLOURS = {"critical": "red", "service": "blue", "batch": "sky", "other": "grey"}
 _SUBJECTS = ("workload", "offer", "zone", "provider", "transition", "cluster")
 _ENDS = ("for_", "down", "repaired_after")

@@ -301,10 +301,10 @@ class Interruptions:
     at_most: int | None = item("at most so many", default=None, low=0)
     at_least: int | None = item("at least so many", default=None, low=0)
     cause: str = item(
-        "loss, preemption, reclaim or any",
+        "loss, notice, preemption, reclaim or any",
         default="any",
-        pattern="loss|preemption|reclaim|any",
-        accepted="one of loss, preemption, reclaim, any",
+        pattern="loss|notice|preemption|reclaim|any",
+        accepted="one of loss, notice, preemption, reclaim, any",
     )
 
     def __post_init__(self) -> None:

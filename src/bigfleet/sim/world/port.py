@@ -52,10 +52,11 @@ class Provider(Protocol):
 
 
 class Translator:
-    """Provider records as the shard's decoder would hand them over; each is translated once."""
+    """Provider records as the shard's decoder would hand them over; each is translated once, from `epoch` on."""
 
-    def __init__(self, provider: str) -> None:
+    def __init__(self, provider: str, epoch: int) -> None:
         self._provider = provider
+        self._epoch = epoch
         self._shapes: dict[int, tuple[KitShape, Shape]] = {}
         self._machines: dict[str, tuple[MachineRecord, ev.ListedMachine]] = {}
 
@@ -72,7 +73,10 @@ class Translator:
         host = (record.host.ref or record.host.provider) if record.host is not None else ""
         metadata = tuple(sorted(record.metadata.items())) if record.metadata else ()
         shape = self.shape(record.shape)
-        listed = ev.ListedMachine(record.id, record.state, shape, host, record.cluster, record.last_error, metadata)
+        taken_at = self._epoch + round(record.interruption_at * SECOND) if record.interruption_at else 0
+        listed = ev.ListedMachine(
+            record.id, record.state, shape, host, record.cluster, record.last_error, metadata, taken_at
+        )
         self._machines[record.id] = (record, listed)
         return listed
 

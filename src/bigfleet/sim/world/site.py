@@ -100,7 +100,7 @@ class Site:
 
     def add_provider(self, catalogue: Catalogue) -> None:
         name = catalogue.provider
-        translator = self._translators[name] = Translator(name)
+        translator = self._translators[name] = Translator(name, EPOCH)
         provider = VirtualProvider(self._kernel, catalogue, lambda row: self._row(translator, row))
         for record in provider.core.machines.values():
             self._changed(translator, record.id, record)

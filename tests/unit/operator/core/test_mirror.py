@@ -576,6 +576,23 @@ def test_drains_are_judged_together() -> None:
     assert mirror.refusal("m-n-2") == ""
 
 
+def test_a_node_that_is_drained_has_room_for_its_pods_when_a_look_found_it_for_all() -> None:
+    mirror = looked(node("n-1"), node("n-2"), pods(2, shape(2000), "n-1"), pods(1, shape(3000, app="b"), "n-2"))
+    mirror.begin("m-n-1")
+    assert not mirror.has_room("m-n-1"), "nobody has looked"
+    assert mirror.settle(1).stranded == 2
+    assert not mirror.has_room("m-n-1") and mirror.has_room("m-n-2")
+    mirror.apply([node("n-3", 2000)])
+    assert mirror.settle(2).stranded == 1
+    assert not mirror.has_room("m-n-1"), "one of two is not enough"
+    mirror.apply([node("n-4", 2000)])
+    assert mirror.settle(3).stranded == 0
+    assert mirror.has_room("m-n-1") and mirror.has_room("m-nobody-knows")
+    mirror.apply(pods(1, shape(4000, app="c")))
+    assert mirror.settle(4).stranded == 1
+    assert mirror.has_room("m-n-1"), "others lack room, its own do not"
+
+
 def test_the_session_refuses_what_the_mirror_has_no_room_for() -> None:
     mirror = looked(node("n-1"), pods(1, shape(), "n-1"))
     settings = SessionSettings("c", frozenset(("drain-reports", "placement")), complete=True)

@@ -372,6 +372,86 @@ def test_preemption_is_never_refused() -> None:
     assert (refuses.begun, refuses.released) == (("m",), ("m",))
 
 
+# -------------------------------------------------------------------------------------------------- room within a time
+
+
+class Awaited(Refuses):
+    """Room comes when it comes."""
+
+    roomy = False
+
+    def has_room(self, machine: str) -> bool:
+        return self.roomy
+
+
+def taken_soon(instruction: str = "i", room: int = 80) -> Received:
+    return Received(frames.ReclaimInstruction(instruction, ("m",), 115, room_within_seconds=room))
+
+
+EVICT = Evict("m", 115 * SECOND, DrainCause.NOTICE)
+
+
+def test_pods_of_a_host_that_will_be_taken_run_on_until_they_have_room() -> None:
+    awaited = Awaited()
+    made = connected(placement=awaited)
+    assert made.handle(taken_soon(), 0) == [Say(1, frames.ReclaimAck("i", 1)), Cordon("m", True)]
+    assert awaited.begun == ("m",), "what they need is missing from now on"
+    assert made.handle(NodesChanged(), 30 * SECOND) == []
+    awaited.roomy = True
+    assert made.handle(NodesChanged(), 60 * SECOND) == [EVICT]
+    assert made.handle(NodesChanged(), 61 * SECOND) == []
+    assert made.handle(EvictionEnded("m"), 70 * SECOND) == [Say(1, DrainReport("i", "m", DrainOutcome.DRAINED))]
+
+
+def test_pods_without_room_leave_when_there_is_no_more_time() -> None:
+    made = connected(placement=Awaited())
+    made.handle(taken_soon(), 0)
+    assert EVICT not in made.handle(TimerDue(), 80 * SECOND - 1)
+    due = made.next_timer()
+    assert due is not None and due <= 80 * SECOND
+    assert EVICT in made.handle(TimerDue(), 80 * SECOND)
+    over = made.handle(TimerDue(), 115 * SECOND + 1)
+    assert any(isinstance(each, Say) and isinstance(each.frame, DrainReport) for each in over)
+
+
+def test_a_host_that_stays_after_all_keeps_its_pods() -> None:
+    awaited = Awaited()
+    made = connected(placement=awaited)
+    made.handle(taken_soon(), 0)
+    out = made.handle(Received(frames.ReclaimCancel("i")), 20 * SECOND)
+    assert Cordon("m", False) in out and not any(isinstance(each, Evict) for each in out)
+    awaited.roomy = True
+    assert EVICT not in made.handle(TimerDue(), 100 * SECOND)
+    assert awaited.released == ("m",)
+
+
+def test_a_shard_that_asks_again_may_shorten_the_wait_and_not_prolong_it() -> None:
+    made = connected(placement=Awaited())
+    made.handle(taken_soon(), 0)
+    assert EVICT not in made.handle(taken_soon("j", room=500), 10 * SECOND)
+    assert EVICT in made.handle(TimerDue(), 80 * SECOND)
+    other = connected(placement=Awaited())
+    other.handle(taken_soon(), 0)
+    assert EVICT in other.handle(taken_soon("j", room=0), 10 * SECOND)
+
+
+def test_the_wait_outlives_the_operator() -> None:
+    awaited = Awaited()
+    made = connected(placement=awaited)
+    made.handle(taken_soon(), 0)
+    kept = made.drain_of("m")
+    assert kept is not None and kept.evict_by == 80 * SECOND
+    reborn = session(placement=awaited, resumed=[kept])
+    assert EVICT not in reborn.handle(Started(), 30 * SECOND)
+    assert EVICT in reborn.handle(TimerDue(), 80 * SECOND)
+    gone = reborn.drain_of("m")
+    assert gone is not None and gone.evict_by == 0
+
+
+def test_an_operator_that_knows_nothing_of_room_evicts_at_once() -> None:
+    assert EVICT in connected().handle(taken_soon(), 0)
+
+
 # -------------------------------------------------------------------------------------------- lost and closing nodes
 
 

@@ -240,12 +240,14 @@ def test_a_zone_can_fail_as_a_whole() -> None:
     assert {record.zone for record in left} == {"dc1-hall-b"}
 
 
-def test_a_spot_interruption_gives_notice_by_its_risk_and_restores_the_slot_s_own() -> None:
+def test_a_spot_interruption_gives_notice_by_its_instant_and_risk_and_restores_the_slot_s_own() -> None:
     kernel, provider = world(durations="instant")
     provider.request(CreateRequested(SPOT))
+    kernel.run_for(7 * SECOND)
     inject(provider, "interrupt", machine=SPOT)
     record = provider.get(SPOT)
     assert record is not None and record.shape.interruption_probability == 0.99
+    assert record.interruption_at == 127.0
     kernel.run_for(119 * SECOND)
     assert state(provider, SPOT) is State.IDLE
     kernel.run_for(2 * SECOND)
@@ -261,6 +263,10 @@ def test_a_host_given_back_before_its_interruption_is_left_alone() -> None:
     provider.request(CreateRequested(SPOT))
     inject(provider, "interrupt", machine=SPOT)
     provider.request(DeleteRequested(SPOT))
+    kernel.run_for(SECOND)
+    slot = provider.get(SPOT)
+    assert slot is not None and slot.shape.interruption_probability == 0.025, "the notice was of the host that is gone"
+    assert slot.interruption_at == 0.0
     provider.request(CreateRequested(SPOT))
     kernel.run_for(60 * MINUTE)
     assert state(provider, SPOT) is State.IDLE

@@ -66,6 +66,8 @@ class Mirror:
         self._levels = Levels(self._books.dimensions, levels_every, firm_last=firm_last)
         self.version = 0
         self._stranded: dict[RowBook, int] = {}
+        # Nodes with pods that wait and have no room, as of the last look.
+        self._lacking: frozenset[str] = frozenset()
         self._told_stuck: set[str] = set()
         self._stuck_at: int | None = None
         self._now = 0
@@ -125,6 +127,7 @@ class Mirror:
         books.touched = set()
         self._reports.found(hosts, removable)
         self._note_room(outcome, now)
+        self._lacking = frozenset(pod.node for pods in (outcome.stranded, outcome.stuck) for pod in pods)
         stranded = _stranded(outcome)
         grew = books.rows.grew or any(count > self._stranded.get(row, 0) for row, count in stranded.items())
         books.rows.grew = False
@@ -207,6 +210,11 @@ class Mirror:
         """Whether pods run there, daemons aside."""
         node = self._node(machine)
         return node is not None and not node.is_empty
+
+    def has_room(self, machine: str) -> bool:
+        """Whether the last look found room elsewhere for all pods of a machine that is being drained; not before one
+        has looked at all that is known."""
+        return self._settled and self._books.machines.get(machine, "") not in self._lacking
 
     def begin(self, machine: str) -> None:
         """It is being drained: its pods need room elsewhere from now on."""

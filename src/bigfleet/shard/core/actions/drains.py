@@ -44,6 +44,7 @@ class JournalledDrain:
     reason: str
     cycle: int
     voluntary: bool = False
+    evict_by: int = 0
     evicted: bool = False
     refused: bool = False
 
@@ -61,6 +62,7 @@ class Row(Struct):
     reason: str
     cycle: int
     voluntary: bool = False
+    evict_by: int = 0
 
 
 class Drains:
@@ -227,7 +229,13 @@ class Drains:
         session.outbox.reclaim(
             machine,
             ReclaimInstruction(
-                drain.instruction_id, (machine,), left, drain.preemptor_priority, drain.voluntary, empty
+                drain.instruction_id,
+                (machine,),
+                left,
+                drain.preemptor_priority,
+                drain.voluntary,
+                empty,
+                grace_left(drain.evict_by, self._state.now) if drain.evict_by else 0,
             ),
         )
         self._state.sessions.wake(session)
@@ -244,6 +252,7 @@ class Drains:
             operation.reason,
             operation.cycle,
             operation.voluntary,
+            operation.evict_by,
         )
         self._state.turn.write(Table.DRAIN, operation.journal_key, encode(row).decode())
 
@@ -263,6 +272,7 @@ def _parse(key: str, text: str) -> JournalledDrain | None:
             reason=str(row["reason"]),
             cycle=int(row["cycle"]),
             voluntary=bool(row.get("voluntary", False)),
+            evict_by=int(row.get("evict_by", 0)),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -386,10 +386,10 @@ class Executor:
                 self.drains.tell_cancelled(operation)
             self.endings.back(operation, outcome, detail)
 
-    def cancel_drain(self, operation: Operation) -> None:
-        """Demand returned, or the operator took it back: the machine stays where it is."""
+    def cancel_drain(self, operation: Operation, why: str = "the drain was taken back") -> None:
+        """Demand returned, the host stays after all, or the operator took it back: the machine stays where it is."""
         self.drains.tell_cancelled(operation)
-        self.endings.back(operation, Outcome.CANCELLED, "the drain was taken back")
+        self.endings.back(operation, Outcome.CANCELLED, why)
         self._undrained(operation.machine.key)
 
     def _drain_refused(self, operation: Operation, why: str) -> None:

@@ -122,6 +122,7 @@ class Resume:
             instruction_id=drain.instruction_id,
             grace_ends=drain.grace_ends,
             voluntary=drain.voluntary,
+            evict_by=drain.evict_by,
         )
         if drain.refused and record.state == MachineState.CONFIGURED:
             self._refused(operation)

@@ -103,6 +103,8 @@ class Operation(Struct, eq=False):
     blob_expires: int = 0
     instruction_id: str = ""
     grace_ends: int = 0
+    # Of a drain: its pods may run on until then while they have no room elsewhere.
+    evict_by: int = 0
     # The cluster may refuse this drain.
     voluntary: bool = False
     # What it saves and costs, in words; for the audit log.

@@ -107,6 +107,7 @@ def heard(frame: ev.Frame) -> op.Received | None:
                     frame.preemptor_priority,
                     frame.voluntary,
                     frame.empty,
+                    frame.room_within_seconds,
                 )
             )
         case ev.NodeLost(machine):

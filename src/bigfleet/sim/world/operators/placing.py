@@ -142,6 +142,9 @@ class PlacementReports:
     def is_occupied(self, machine: str) -> bool:
         return self.mirror.is_occupied(machine)
 
+    def has_room(self, machine: str) -> bool:
+        return self.mirror.has_room(machine)
+
     def begin(self, machine: str) -> None:
         self.mirror.begin(machine)
         self._stale = True
