@@ -26,6 +26,14 @@ def test_after_two_paybacks_of_steady_demand_400_cycles_decide_nothing(family: s
     assert (rest.running, rest.late) == (rest.pods, 0)
 
 
+@pytest.mark.parametrize("seed", [3, 4])
+def test_moves_are_no_reason_for_further_moves(seed: int) -> None:
+    """Three hours on, these two still moved what moves had brought together, and what had been refused before."""
+    rest = come_to_rest("mixed-8", pods=300, seed=seed)
+    assert rest.settling > 100
+    assert (rest.running, rest.late) == (rest.pods, 0)
+
+
 class Watched(Simulation):
     """A run that remembers which machines took the pods of which."""
 

@@ -17,7 +17,9 @@ from bigfleet.sim.soak.fixed_points import FAMILIES, QUIET_CYCLES, come_to_rest
 
 def settle(
     pods: Annotated[int, typer.Option(help="About so many pods in each family.", min=4)] = 300,
-    seed: Annotated[int, typer.Option(help="Seed of the sizes that are drawn.", min=0)] = 1,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed of the sizes drawn, 1 unless told; may be given again.", min=0)
+    ] = None,
     family: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here too.", metavar="FILE")] = None,
     output: OutputOption = Output.TABLE,
@@ -30,17 +32,18 @@ def settle(
     unknown = [name for name in family or () if name not in FAMILIES]
     if unknown:
         raise typer.BadParameter(f"{unknown[0]!r} is not a family; {', '.join(FAMILIES)} are", param_hint="--family")
-    names = family or list(FAMILIES)
+    names, seeds = family or list(FAMILIES), seed or [1]
+    runs = [(name, each) for name in names for each in seeds]
     warm_up()
     found = []
     with simulation_progress(f"{len(names)} families at rest") as progress:
-        for number, name in enumerate(names):
-            found.append(come_to_rest(name, pods, seed))
-            progress((number + 1) / len(names))
-    rows = [{**asdict(each), "at_rest": each.at_rest} for each in found]
+        for number, (name, each) in enumerate(runs):
+            found.append(come_to_rest(name, pods, each))
+            progress((number + 1) / len(runs))
+    rows = [{**asdict(rest), "at_rest": rest.at_rest} for rest in found]
     if json_file is not None:
-        record = {"pods": pods, "seed": seed, "quiet_cycles": QUIET_CYCLES, "families": rows}
+        record = {"pods": pods, "seeds": seeds, "quiet_cycles": QUIET_CYCLES, "families": rows}
         json_file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         tell_written(json_file)
     print_records(rows, output)
-    raise typer.Exit(0 if all(each.at_rest for each in found) else 1)
+    raise typer.Exit(0 if all(rest.at_rest for rest in found) else 1)

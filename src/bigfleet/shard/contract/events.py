@@ -363,6 +363,7 @@ class Table(IntEnum):
     REST = 7
     EVICTIONS = 8
     FORGET = 9
+    STEADY = 10
 
 
 class Journal(Struct, frozen=True):

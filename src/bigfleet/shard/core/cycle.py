@@ -123,6 +123,7 @@ class Cycle:
         state.cycle_begins()
         state.timers.cancel(TIMER, "")
         self._placement.backoffs.find_overdue()
+        self._placement.steady.look(self._moves.clusters(), listed=self._reconcile.all_listed)
         give_up_stragglers(state)
         if self.number % _PRUNE_EVERY == 0:
             self._prune()

@@ -1,9 +1,9 @@
 """Steady demand must come to rest: families of clusters whose pods never change, played until nothing may happen.
 
-After two payback times whatever was worth moving has been moved; from then on no cycle may decide anything. The
-families are those the rules are judged by, each with the mistakes it invites: whole devices, four sizes, cpu beside
-memory, long tails, two markets, pods that leave a third of a node over, DaemonSets, anti-affinity, gangs, and owned
-machines that carry little in one cluster while others buy.
+After two payback times whatever was worth moving has been moved, and what is left is left alone until something
+changes; from then on no cycle may decide anything. The families are those the rules are judged by, each with the
+mistakes it invites: whole devices, four sizes, cpu beside memory, long tails, two markets, pods that leave a third of a
+node over, DaemonSets, anti-affinity, gangs, and owned machines that carry little in one cluster while others buy.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Rest:
     """How a family came to rest: pods that run, actions while it settled, and those after it should have."""
 
     family: str
+    seed: int
     pods: int
     running: int
     settling: int
@@ -49,7 +50,7 @@ def come_to_rest(family: str, pods: int, seed: int = 1) -> Rest:
     live, running = run.pods("", "")
     everything = sum(run.actions(kind, 0, "") for kind in KINDS)
     late = sum(run.actions(kind, SETTLED_AFTER, "") for kind in KINDS)
-    return Rest(family, live, running, everything - late, late)
+    return Rest(family, seed, live, running, everything - late, late)
 
 
 def steady(family: str, pods: int, seed: int = 1) -> Scenario:

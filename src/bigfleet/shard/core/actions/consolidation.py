@@ -128,7 +128,8 @@ class Consolidation:
             if outcome == Outcome.SUCCESS:
                 self.moves.given_back(record.key)
             else:
-                self.moves.abort(record.key, f"{record.key} was not drained ({outcome})")
+                refused = outcome == Outcome.REFUSED
+                self.moves.abort(record.key, f"{record.key} was not drained ({outcome})", refused=refused)
         elif outcome != Outcome.SUCCESS and (operation.otherwise or record.state not in (IDLE, CONFIGURED)):
             # One that is Idle and as it was offered is bound again by the engine, as long as the move is worth it.
             self.moves.abort(record.key, f"{record.key} did not come up ({outcome})")

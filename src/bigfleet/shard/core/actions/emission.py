@@ -249,6 +249,7 @@ class Emission:
             found = self._foundling(action, record, profile) if action.kind == PROVISION else None
             if need is not None and self._placement.reports_placement(action.cluster):
                 self._placement.backoffs.watch(found or record, need)
+                self._placement.steady.bought(action.cluster)
         elif action.reason == Reason.NEVER_READY:
             self._placement.backoffs.never_ready(action.cluster, record)
         if machine != action.machine:

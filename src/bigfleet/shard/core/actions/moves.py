@@ -97,13 +97,14 @@ class Moves:
         self._state.turn.count(SAVED, amount=max(0.0, move.saving))
         self._write(key, move)
 
-    def abort(self, machine: str, why: str) -> MoveRow | None:
-        """The move this machine takes part in is given up; None when there is none."""
+    def abort(self, machine: str, why: str, *, refused: bool = False) -> MoveRow | None:
+        """The move this machine takes part in is given up; None when there is none. `refused`: its cluster has no room
+        for the pods and evicted none."""
         key = self._open.get(machine)
         if key is None:
             return None
         move = self._moves.pop(key)
-        self._settle(key, move, ABORTED, f"the move is given up: {why}")
+        self._settle(key, move, ABORTED, f"the move is given up: {why}", refused=refused and not move.new)
         self._state.turn.erase(Table.MOVE, key)
         return move
 
@@ -124,6 +125,10 @@ class Moves:
                 found.append(Move(move.cluster, move.old, move.new, move.started, move.deadline))
         return tuple(found)
 
+    def clusters(self) -> frozenset[str]:
+        """Those with a move that is open or ended only a moment ago."""
+        return frozenset(move.cluster for move in self._moves.values())
+
     def prune(self) -> None:
         """Forget ended moves that no pace counts any more, and open ones whose cluster did not come back in time."""
         now = self._state.now
@@ -138,10 +143,13 @@ class Moves:
         assert parts == self._open, "moves and their machines disagree"
         assert all(move.ended or move.old for move in self._moves.values()), "an open move has nothing left to move"
 
-    def _settle(self, key: str, move: MoveRow, outcome: str, line: str) -> None:
+    def _settle(self, key: str, move: MoveRow, outcome: str, line: str, *, refused: bool = False) -> None:
         for machine in move.machines:
             self._open.pop(machine, None)
-            self._spared.spare(machine, RestKind.CLOSE, self._payback)
+            if refused:
+                self._spared.refused(machine, move.cluster, self._state.config.refused_rest, self._payback)
+            else:
+                self._spared.spare(machine, RestKind.CLOSE, self._payback, unless_changed=move.cluster)
             self._state.stories.tell(machine, self._state.now, line)
         self._state.turn.count(MOVES, outcome)
 

@@ -16,6 +16,7 @@ from bigfleet.shard.core.clusters.backoffs import Backoffs
 from bigfleet.shard.core.clusters.evictions import Evictions
 from bigfleet.shard.core.clusters.node_reports import NodeReports
 from bigfleet.shard.core.clusters.spared import Spared
+from bigfleet.shard.core.clusters.steady import Steady
 
 if TYPE_CHECKING:
     from bigfleet.engine.batches import Rollup
@@ -29,8 +30,9 @@ class Placement:
 
     def __init__(self, state: ShardState, boot: JournalState) -> None:
         self._state = state
-        self.spared = Spared(state, boot.rows)
         self.evictions = Evictions(state, boot.rows)
+        self.steady = Steady(state, boot.rows)
+        self.spared = Spared(state, self.steady, boot.rows)
         self.backoffs = Backoffs(state)
         self.reports = NodeReports(state, self.reopened)
         # Counted roll-ups in force.
@@ -71,6 +73,7 @@ class Placement:
         self._in_force[cluster] = rollup
         self._confirmed.pop(cluster, None)
         self.backoffs.applied(rollup, rollup.counted.mirror_version)
+        self.steady.applied(rollup)
 
     def repeated(self, cluster: str, version: int) -> None:
         """The roll-up in force was sent again, as of this version."""
@@ -118,6 +121,7 @@ class Placement:
         self._in_sums.discard(cluster)
         self._confirmed.pop(cluster, None)
         self.evictions.forget(cluster)
+        self.steady.forget(cluster)
         self.backoffs.forget(cluster)
 
     def prune(self) -> None:
