@@ -147,7 +147,7 @@ def _units(parts: UnitParts) -> shardread_pb2.NeedUnits:
 REASONS = {
     UnmetReason.NONE: "Satisfied.",
     UnmetReason.PRIORITY_STARVED: "Matching machines exist, but demand of equal or higher precedence holds them all.",
-    UnmetReason.NO_MATCHING_SUPPLY: "No machine in any state has the labels, taints and size that it needs.",
+    UnmetReason.NO_MATCHING_SUPPLY: "No machine in any state has labels and taints that suit it and is large enough.",
     UnmetReason.TOPOLOGY_UNSATISFIABLE: "All its machines must share one domain, and none has room for them all now.",
     UnmetReason.PREEMPTION_EXHAUSTED: "Everything that could be preempted for it is not enough.",
     UnmetReason.RESOURCE_NOT_PUBLISHED: "It wants a resource that no machine offers.",
