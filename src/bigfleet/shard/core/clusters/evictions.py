@@ -45,8 +45,10 @@ class Evictions:
         self._keep(cluster, max(had, min(most, had + config.eviction_rate * (pods - again))), moved - again)
 
     def spend(self, cluster: str, pods: int, *, charged: bool = True) -> None:
-        """A move has begun that will evict so many, charged to them or not (`docs/engine.md`, P39)."""
-        left = self._tokens.get(cluster, 0.0) - (pods if charged else 0)
+        """A move has begun that will evict so many. One that is charged to nobody (`docs/engine.md`, P39) does not wait
+        for evictions that are not left, but uses up those that are."""
+        had = self._tokens.get(cluster, 0.0)
+        left = had - pods if charged else min(had, max(0.0, had - pods))
         self._keep(cluster, left, self._moved.get(cluster, 0) + pods)
 
     def forget(self, cluster: str) -> None:
