@@ -57,13 +57,13 @@ def test_who_was_evicted_and_becomes_old_again_earns_nothing(journal: Journal) -
     assert left(again) == 2
 
 
-@pytest.mark.parametrize(("had", "pods", "then"), [(4, 3, 1), (4, 9, 0), (0, 9, 0)])
-def test_a_move_that_is_charged_to_nobody_uses_up_what_is_left_and_no_more(
-    journal: Journal, had: int, pods: int, then: int
+@pytest.mark.parametrize(("had", "pods", "least", "then"), [(4, 3, 0, 1), (4, 9, 0, 0), (0, 9, 0, 0), (4, 9, -3, -3)])
+def test_a_move_that_waits_for_none_uses_up_what_is_left_as_far_as_it_may(
+    journal: Journal, had: int, pods: int, least: int, then: int
 ) -> None:
     evictions = budget(journal)
     evictions.earn("c", 10 * had, 40)
-    evictions.spend("c", pods, charged=False)
+    evictions.spend("c", pods, least)
     assert left(evictions) == then
 
 
@@ -71,7 +71,7 @@ def test_what_was_lent_is_paid_back_first(journal: Journal) -> None:
     evictions = budget(journal)
     evictions.spend("c", 2)
     assert left(evictions) == -2
-    evictions.spend("c", 9, charged=False)
+    evictions.spend("c", 9, 0)
     assert left(evictions) == -2
     evictions.earn("c", 11 + 10, 40)
     assert left(evictions) == -1

@@ -7,6 +7,7 @@ what is worth it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,7 @@ class Consolidation:
         before, after = self._costs(old, new)
         pods = sum(self._pods(key) for key in old)
         self.moves.begin(action.cluster, old, "" if new is None else new.key, before - after)
-        self._placement.evictions.spend(action.cluster, pods, charged=not self._changes_market(old, new))
+        self._placement.evictions.spend(action.cluster, pods, self._least_left(old, new))
         self._state.turn.count(EVICTIONS, amount=pods)
         who = "1 pod moves" if pods == 1 else f"{pods} pods move"
         words = f"saves ${before - after:.3f}/h: ${after:.3f}/h instead of ${before:.3f}/h, {who}"
@@ -175,13 +176,17 @@ class Consolidation:
             return before, 0.0
         return before, (0.0 if _is_paid_for(new) else new.shape.price) + _expected(new.shape.probability, risk)
 
-    def _changes_market(self, old: tuple[str, ...], new: Record | None) -> bool:
-        """Moves that are charged to nobody (`docs/engine.md`, P39): to what lies idle and is paid for, and from what is
-        not interrupted to what is."""
-        if new is None or _is_paid_for(new):
-            return new is not None
+    def _least_left(self, old: tuple[str, ...], new: Record | None) -> float:
+        """How far a move may use up evictions. A change of market waits for none (`docs/engine.md`, P39): onto what
+        lies idle and is paid for it borrows from what will be earned, as much as may be saved up; from what is not
+        interrupted to what is it takes only what is left, for those pods have agreed to be interrupted."""
+        if new is None:
+            return -math.inf
+        if _is_paid_for(new):
+            return -float(self._state.config.eviction_most)
         records = (self._state.fleet.machines.get(key) for key in old)
-        return new.shape.probability > 0 and all(each is None or each.shape.probability == 0 for each in records)
+        firm = all(each is None or each.shape.probability == 0 for each in records)
+        return 0.0 if new.shape.probability > 0 and firm else -math.inf
 
     def _pods(self, key: str) -> int:
         report = self._placement.reports.on(key)

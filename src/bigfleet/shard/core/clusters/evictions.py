@@ -44,12 +44,11 @@ class Evictions:
         most = max(float(config.eviction_most), config.eviction_rate * running)
         self._keep(cluster, max(had, min(most, had + config.eviction_rate * (pods - again))), moved - again)
 
-    def spend(self, cluster: str, pods: int, *, charged: bool = True) -> None:
-        """A move has begun that will evict so many. One that is charged to nobody (`docs/engine.md`, P39) does not wait
-        for evictions that are not left, but uses up those that are."""
+    def spend(self, cluster: str, pods: int, least: float = -math.inf) -> None:
+        """A move has begun that will evict so many. What does not wait for evictions that are not left uses up those
+        that are, down to the `least` (`docs/engine.md`, P46)."""
         had = self._tokens.get(cluster, 0.0)
-        left = had - pods if charged else min(had, max(0.0, had - pods))
-        self._keep(cluster, left, self._moved.get(cluster, 0) + pods)
+        self._keep(cluster, min(had, max(least, had - pods)), self._moved.get(cluster, 0) + pods)
 
     def forget(self, cluster: str) -> None:
         self._moved.pop(cluster, None)
